@@ -1,0 +1,131 @@
+// Package driver is the interface of a machine: something that isolates a
+// guest, whose first process is the Glovebox agent, behind one network cable.
+//
+// A driver knows nothing of sandboxes, sessions, users or policies. It starts
+// a bare machine (the agent and nothing else), mounts layers into it, limits
+// it, measures it and ends it. Everything else goes over the cable.
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// The guest's end of every cable. All machines use the same addresses, since
+// each cable ends in a network stack of its own.
+var (
+	GuestAddr   = netip.MustParseAddr("10.88.0.2")
+	GatewayAddr = netip.MustParseAddr("10.88.0.1")
+	Subnet      = netip.MustParsePrefix("10.88.0.0/24")
+)
+
+const (
+	// AgentPort is the TCP port on GuestAddr at which the agent listens; it
+	// accepts connections from GatewayAddr alone.
+	AgentPort = 61000
+	// MTU of the cable in bytes; frames are bare IP packets, no link header.
+	MTU = 65520
+)
+
+// Errors that a Machine ends with (Machine.Err) or that Start returns.
+var (
+	// ErrOutOfMemory: the host's kernel ended the machine at its memory limit.
+	ErrOutOfMemory = errors.New("out of memory")
+	// ErrKernel: the guest's kernel ended by itself (a crash, or PID 1 ended).
+	ErrKernel = errors.New("the sandbox kernel ended unexpectedly")
+	// ErrStopped: Stop was called, or the machine had ended before the call.
+	ErrStopped = errors.New("machine is stopped")
+)
+
+// Spec describes a machine. What a running machine cannot change is here;
+// the CPU quota follows VCPUs.
+type Spec struct {
+	// ID is unique among the driver's machines: 1–64 of [a-z0-9_-].
+	ID string
+	// VCPUs is how many CPUs the guest sees and may use at most.
+	VCPUs int
+	// MemoryBytes is what the guest sees as total memory and may use; the
+	// driver adds its own overhead to the limit it sets on the host.
+	MemoryBytes int64
+	// DiskBytes bounds the writable layer (ENOSPC beyond).
+	DiskBytes int64
+	// Hostname inside.
+	Hostname string
+}
+
+// Usage is what a machine has used so far.
+type Usage struct {
+	CPU         time.Duration // host CPU time, kernel and guest
+	MemoryBytes int64         // resident now, guest and overhead
+	DiskBytes   int64         // blocks allocated by the writable layer
+}
+
+// Driver makes machines. Safe for concurrent use.
+type Driver interface {
+	// Name is a short constant, such as "gvisor".
+	Name() string
+	// Start boots a bare machine. On error nothing of it remains. The
+	// machine outlives ctx, which only bounds the start.
+	Start(ctx context.Context, spec Spec) (Machine, error)
+	// Sweep ends and removes what machines of an earlier, dead server left
+	// (processes, cgroups, sockets, files) and returns their IDs. Call it
+	// once, before the first Start.
+	Sweep(ctx context.Context) ([]string, error)
+	// Check tells what keeps this host from running machines, one entry a
+	// problem; none means that Start should work.
+	Check(ctx context.Context) []Problem
+}
+
+// Problem is one finding of Driver.Check.
+type Problem struct {
+	Title  string // what is wrong, in one line
+	Remedy string // what to do about it
+	Fatal  bool   // false: works, but worse
+}
+
+// Machine is a running machine. Safe for concurrent use.
+//
+// Life cycle: Start → running → (Stop, or ends by itself) → ended. Done is
+// closed once it has ended and everything of it on the host is gone.
+type Machine interface {
+	ID() string
+	// Cable is the host's end of the network cable: a SEQPACKET socket, one
+	// IP packet a message, at most MTU bytes. The machine owns the
+	// descriptor and closes it after Done; users must not use it after that.
+	Cable() int
+	// MountLayers mounts EROFS images read-only into the guest at LayerDir(0),
+	// LayerDir(1), …, in the order given, to be assembled by the agent. Once
+	// in a machine's life, before the agent assembles the root.
+	MountLayers(ctx context.Context, images []string) error
+	// Usage measures.
+	Usage(ctx context.Context) (Usage, error)
+	// Exec runs argv as root with the machine's own means, not the agent's;
+	// the way in when the agent is gone. It returns the exit code.
+	Exec(ctx context.Context, argv []string) (output []byte, code int, err error)
+	// Stop ends the machine, at once and whatever the guest does, removes
+	// all that it left, and waits for that. Idempotent.
+	Stop(ctx context.Context) error
+	// Done is closed when the machine has ended.
+	Done() <-chan struct{}
+	// Err is nil until Done is closed; then ErrStopped, ErrOutOfMemory or
+	// ErrKernel, possibly wrapped.
+	Err() error
+	// State is what a later server needs to take the machine over.
+	State() json.RawMessage
+}
+
+// LayerDir is the directory in a bare machine at which layer i is mounted.
+func LayerDir(i int) string { return "/l" + string(rune('0'+i)) }
+
+const (
+	// MaxLayers is how many layers a machine takes.
+	MaxLayers = 8
+	// UpperDir is the directory in a bare machine that holds the writable
+	// layer's file system (limited to Spec.DiskBytes).
+	UpperDir = "/up"
+	// NewRootDir is the empty directory at which the agent assembles.
+	NewRootDir = "/newroot"
+)

@@ -1,0 +1,127 @@
+// Package node is what one host runs: machines with a guest and a network,
+// a pool of warm ones, limits, usage, and the removal of what a dead server
+// left. Control talks to it through Node and Machine, which say nothing that
+// a network could not carry.
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/guest"
+	"github.com/glovebox-dev/glovebox/internal/image"
+)
+
+// ErrCapacity: the node has no memory left for another machine.
+var ErrCapacity = errors.New("no capacity left on this node")
+
+// Spec describes a machine that holds an image and can run commands.
+type Spec struct {
+	ID          string // the session's id
+	Image       image.Image
+	VCPUs       int
+	MemoryBytes int64
+	DiskBytes   int64
+	Policy      egress.Policy
+}
+
+// Capacity is what a node can give.
+type Capacity struct {
+	VCPUs       int   // CPUs of the host
+	MaxVCPUs    int   // most that one sandbox may ask for
+	MemoryBytes int64 // for all machines together
+}
+
+// Usage of one machine since its start.
+type Usage struct {
+	driver.Usage
+	IngressBytes, EgressBytes int64 // over the sandbox's network, previews included
+}
+
+// PoolStatus tells of the warm machines of one (image, size).
+type PoolStatus struct {
+	Image       string `json:"image"`
+	VCPUs       int    `json:"vcpus"`
+	MemoryBytes int64  `json:"memoryBytes"`
+	Ready       int    `json:"ready"`
+	Starting    int    `json:"starting"`
+	Target      int    `json:"target"`
+	Hits        int64  `json:"hits"`
+	Misses      int64  `json:"misses"`
+}
+
+// Status of a node.
+type Status struct {
+	Driver          string       `json:"driver"`
+	Running         int          `json:"running"` // machines that hold a session
+	MemoryCommitted int64        `json:"memoryCommittedBytes"`
+	MemoryLimit     int64        `json:"memoryLimitBytes"`
+	Pool            []PoolStatus `json:"pool"`
+}
+
+// Node runs machines. Safe for concurrent use.
+type Node interface {
+	Capacity() Capacity
+	// Start returns a machine that can run commands: a warm one where there
+	// is one, else a new one. The machine outlives ctx.
+	Start(ctx context.Context, spec Spec) (Machine, error)
+	Status() Status
+	// Close ends every machine and waits until nothing of them is left.
+	Close(ctx context.Context) error
+}
+
+// Machine is a session's machine. Safe for concurrent use. After Done every
+// call returns driver.ErrStopped (or guest.ErrClosed).
+type Machine interface {
+	ID() string
+	Done() <-chan struct{}
+	// Err tells, after Done, why: driver.ErrStopped, ErrOutOfMemory, ErrKernel.
+	Err() error
+
+	// StartCommand starts c; errors: guest.ErrNoDir, and for a command that
+	// cannot be executed none: its exit code is 126 or 127.
+	StartCommand(ctx context.Context, c guest.Command) error
+	// Attach copies the command's log from byte cursor on to sink, until its
+	// end (then nil), ctx's end or an error. sink gets consecutive pieces of
+	// the record stream (guest/wire.Record) with their offset; what sink has
+	// taken is acknowledged and forgotten by the guest. One Attach a command
+	// at a time: a newer one ends the older.
+	Attach(ctx context.Context, id string, cursor int64, sink func(off int64, b []byte) error) error
+	// Signal sends sig to the command's process group, or with tree to the
+	// process and all its descendants, those that left its session too.
+	Signal(ctx context.Context, id string, sig int, tree bool) error
+	// WriteStdin writes to a command with Stdin or TTY; CloseStdin ends it.
+	WriteStdin(ctx context.Context, id string, p []byte) error
+	CloseStdin(ctx context.Context, id string) error
+	Resize(ctx context.Context, id string, size guest.Winsize) error
+
+	// ReadFile opens a regular file with root's rights.
+	ReadFile(ctx context.Context, path string) (io.ReadCloser, guest.FileInfo, error)
+	Stat(ctx context.Context, path string) (guest.FileInfo, error)
+	// Mkdir makes one directory; its parent must exist.
+	Mkdir(ctx context.Context, path string, owner guest.User) error
+	// WriteTar unpacks a (plain) tar stream below dir with root's rights:
+	// parents are made, everything belongs to owner, each file is written
+	// beside its final name, and all are renamed only after the stream's end
+	// (verify, called then, agreed). On any error nothing is renamed.
+	WriteTar(ctx context.Context, dir string, owner guest.User, r io.Reader, verify func() error) error
+
+	// Dial connects to a TCP port of the guest: on its address, or on its
+	// loopback addresses where only those listen. syscall.ECONNREFUSED where
+	// nothing listens.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+	// SetPolicy replaces the network policy: new connections obey it, and
+	// open ones that it forbids are closed.
+	SetPolicy(ctx context.Context, p egress.Policy) error
+	Usage(ctx context.Context) (Usage, error)
+	// Stop ends the machine and waits until nothing of it is left. Idempotent.
+	Stop(ctx context.Context) error
+}
+
+// StopTimeout bounds how long Stop may take before it gives up on a clean end.
+const StopTimeout = 10 * time.Second
