@@ -70,6 +70,9 @@ type Node interface {
 	// Start returns a machine that can run commands: a warm one where there
 	// is one, else a new one. The machine outlives ctx.
 	Start(ctx context.Context, spec Spec) (Machine, error)
+	// Keep has the pool hold machines of this image and size for good; others
+	// wait only while they are in demand.
+	Keep(img image.Image, vcpus int, memoryBytes, diskBytes int64)
 	Status() Status
 	// Close ends every machine and waits until nothing of them is left.
 	Close(ctx context.Context) error

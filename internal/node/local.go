@@ -1,0 +1,204 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/image"
+)
+
+// Config of a node on this host.
+type Config struct {
+	Driver driver.Driver
+	Logger *slog.Logger
+	// DNS upstream servers ("host" or "host:port"); empty: the host's own.
+	DNS []string
+	// MaxVCPUs one sandbox may ask for; 0: twice the host's CPUs, at least 4.
+	MaxVCPUs int
+	// ReserveBytes of the host's memory that no new machine may touch; 0: a
+	// tenth of the host's, at most 2 GiB.
+	ReserveBytes int64
+	// Warm is how many machines wait for each image in demand; 0: none.
+	Warm int
+	// MaxWarm bounds all that wait; 0: 4 × Warm.
+	MaxWarm int
+}
+
+// size is what a running machine cannot change.
+type size struct {
+	vcpus        int
+	memory, disk int64
+}
+
+type node struct {
+	cfg  Config
+	log  *slog.Logger
+	pool *pool
+
+	mu       sync.Mutex
+	closed   bool
+	machines map[*machine]bool // every living one; true: it holds a session
+}
+
+// New makes the node of this host. What an earlier, dead server left behind
+// is removed first. Close it.
+func New(ctx context.Context, cfg Config) (Node, error) {
+	total, _, err := hostMemory()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.MaxVCPUs == 0 {
+		cfg.MaxVCPUs = max(4, 2*runtime.NumCPU())
+	}
+	if cfg.ReserveBytes == 0 {
+		cfg.ReserveBytes = min(total/10, 2<<30)
+	}
+	if cfg.MaxWarm == 0 {
+		cfg.MaxWarm = 4 * cfg.Warm
+	}
+	swept, err := cfg.Driver.Sweep(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("remove machines of an earlier server: %w", err)
+	}
+	if len(swept) > 0 {
+		cfg.Logger.Info("removed machines of an earlier server", "machines", len(swept))
+	}
+	n := &node{cfg: cfg, log: cfg.Logger, machines: map[*machine]bool{}}
+	n.pool = newPool(n)
+	return n, nil
+}
+
+func (n *node) Capacity() Capacity {
+	total, _, err := hostMemory()
+	if err != nil {
+		n.log.Warn("read the host's memory", "err", err)
+	}
+	return Capacity{VCPUs: runtime.NumCPU(), MaxVCPUs: n.cfg.MaxVCPUs, MemoryBytes: total - n.cfg.ReserveBytes}
+}
+
+func (n *node) Start(ctx context.Context, spec Spec) (Machine, error) {
+	defer n.pool.busy()()
+	sz := size{vcpus: spec.VCPUs, memory: spec.MemoryBytes, disk: spec.DiskBytes}
+	m, err := n.claim(ctx, spec.Image, sz)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.SetPolicy(ctx, spec.Policy); err != nil {
+		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
+	}
+	n.mu.Lock()
+	if n.machines[m] = true; n.closed {
+		n.mu.Unlock()
+		return nil, errors.Join(driver.ErrStopped, m.Stop(context.WithoutCancel(ctx)))
+	}
+	n.mu.Unlock()
+	n.log.Debug("machine claimed", "machine", m.ID(), "session", spec.ID)
+	return m, nil
+}
+
+func (n *node) Keep(img image.Image, vcpus int, memoryBytes, diskBytes int64) {
+	if n.cfg.Warm > 0 {
+		n.pool.keep(img, size{vcpus: vcpus, memory: memoryBytes, disk: diskBytes})
+	}
+}
+
+// claim returns an assembled machine: a waiting one, a bare one that is
+// assembled now, or a new one.
+func (n *node) claim(ctx context.Context, img image.Image, sz size) (*machine, error) {
+	if m := n.pool.take(img, sz); m != nil {
+		return m, nil
+	}
+	if err := n.admit(); err != nil {
+		return nil, err
+	}
+	m := n.pool.takeBare(sz)
+	if m == nil {
+		var err error
+		if m, err = n.boot(ctx, sz); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.assemble(ctx, img); err != nil {
+		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
+	}
+	return m, nil
+}
+
+// machineFloor is the memory in bytes that an idle machine takes on the host
+// (measured: 12–20 MB), with room for its first command.
+const machineFloor = 64 << 20
+
+// admit tells whether the host has memory for one more machine. What counts
+// is what is free now: sandboxes are promised more than they use.
+func (n *node) admit() error {
+	_, avail, err := hostMemory()
+	if err != nil {
+		return err
+	}
+	if avail-machineFloor < n.cfg.ReserveBytes {
+		return fmt.Errorf("%w: %d MiB of the host's memory are free and %d MiB are kept in reserve", ErrCapacity, avail>>20, n.cfg.ReserveBytes>>20)
+	}
+	return nil
+}
+
+func (n *node) add(m *machine) {
+	n.mu.Lock()
+	n.machines[m] = false
+	n.mu.Unlock()
+}
+
+func (n *node) drop(m *machine) {
+	n.mu.Lock()
+	delete(n.machines, m)
+	n.mu.Unlock()
+	n.pool.drop(m)
+}
+
+func (n *node) Status() Status {
+	s := Status{Driver: n.cfg.Driver.Name(), Pool: n.pool.status()}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for m, session := range n.machines {
+		if session {
+			s.Running++
+			s.MemoryCommitted += m.size.memory
+		}
+	}
+	if total, _, err := hostMemory(); err == nil {
+		s.MemoryLimit = total - n.cfg.ReserveBytes
+	}
+	return s
+}
+
+// stopParallel is how many machines are ended at once.
+const stopParallel = 8
+
+func (n *node) Close(ctx context.Context) error {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.pool.close()
+	n.mu.Lock()
+	var all []*machine
+	for m := range n.machines {
+		all = append(all, m)
+	}
+	n.mu.Unlock()
+	g := new(errgroup.Group)
+	g.SetLimit(stopParallel)
+	start := time.Now()
+	for _, m := range all {
+		g.Go(func() error { return m.Stop(ctx) })
+	}
+	err := g.Wait()
+	n.log.Info("node closed", "machines", len(all), "took", time.Since(start))
+	return err
+}
