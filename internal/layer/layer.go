@@ -1,0 +1,102 @@
+// Package layer turns archives, directories and single entries into EROFS
+// layers: immutable file system images that gVisor maps straight from disk.
+//
+// A Tree holds the names and attributes of a file system in memory and the
+// contents of its files in one unlinked spool file; nothing of an archive is
+// ever created on the host by the name it carries there. Several archives can
+// be applied one after the other, which squashes an OCI image to one tree.
+// Write then lays the tree out in an order that depends on names alone, so
+// that equal trees give equal bytes and equal digests.
+package layer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+)
+
+// ErrArchive is wrapped by every error that says the input is at fault:
+// a broken archive, a name that leads outside, an entry that cannot be.
+var ErrArchive = errors.New("bad archive")
+
+// ErrTooLarge is wrapped when the input exceeds the Limits. Such an error
+// wraps ErrArchive as well.
+var ErrTooLarge = errors.New("larger than allowed")
+
+// Limits bound what hostile input can cost.
+type Limits struct {
+	// Bytes bounds the content of all files together, holes and files that
+	// later entries replace included, and as well the length of all archives
+	// after decompression.
+	Bytes int64
+	// Entries bounds the number of entries of all archives together; each
+	// costs some 300 bytes of memory until the tree is closed.
+	Entries int
+	// XattrBytes bounds names and values of all extended attributes.
+	XattrBytes int64
+}
+
+// DefaultLimits are used where a field of Options.Limits is zero.
+var DefaultLimits = Limits{Bytes: 32 << 30, Entries: 2_000_000, XattrBytes: 16 << 20}
+
+// Fixed limits of one entry, which are those of Linux.
+const (
+	maxName   = 255
+	maxPath   = 4095
+	maxTarget = 4095 // of a symbolic link; gVisor reads no more than this
+)
+
+// Options of a new tree.
+type Options struct {
+	// SpoolDir is where file contents wait on disk; it needs room for all of
+	// them. The system's directory for temporary files if empty.
+	SpoolDir string
+	Limits   Limits
+}
+
+// Entry is one file, directory, symbolic link or special file.
+type Entry struct {
+	// Path is the absolute place in the tree; a leading slash is implied.
+	Path string
+	// Mode holds type and permission bits as in stat(2), S_IFREG and so on.
+	Mode     uint32
+	UID, GID uint32
+	MTime    time.Time // to the nanosecond; before 1970 counts as 1970
+	// Target is what a symbolic link says.
+	Target string
+	// Major and Minor number a device. A character device 0:0 hides the name
+	// in the layers below when layers are stacked.
+	Major, Minor uint32
+	// Size and Content of a regular file: Content gives at least Size bytes,
+	// of which no more than Size are read.
+	Size    int64
+	Content io.Reader
+	// Xattrs are kept beside the tree, see Tree.Xattrs.
+	Xattrs map[string][]byte
+}
+
+// Info describes a written layer.
+type Info struct {
+	Digest string // "sha256:…" of the file
+	Size   int64  // length of the file in bytes
+	Inodes int
+}
+
+// FromFiles writes a layer of just these entries, each after its parents, to
+// f, which must be empty. Parents that are not listed are made, owned by root
+// with mode 0755.
+func FromFiles(ctx context.Context, f *os.File, entries ...Entry) (Info, error) {
+	t, err := New(Options{})
+	if err != nil {
+		return Info{}, err
+	}
+	defer t.Close()
+	for _, e := range entries {
+		if err := t.Add(e); err != nil {
+			return Info{}, err
+		}
+	}
+	return t.Write(ctx, f)
+}
