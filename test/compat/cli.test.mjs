@@ -1,0 +1,86 @@
+// The published CLI, as its users start it.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { SERVER, TOKEN, uniqueName } from "./support/client.mjs";
+
+const CLI = fileURLToPath(new URL("./node_modules/sandbox/bin/sandbox.mjs", import.meta.url));
+const REGISTER = fileURLToPath(new URL("../../compat/vercel/register.mjs", import.meta.url));
+const EXPLICIT = ["--token", TOKEN, "--scope", "any", "--project", "default"];
+let home;
+
+before(async () => {
+  home = await mkdtemp(join(tmpdir(), "sandbox-cli-"));
+});
+after(() => rm(home, { recursive: true }));
+
+/** Runs the CLI with nothing but our server in its environment. */
+function cli(args, env = {}) {
+  const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !/^(VERCEL|GLOVEBOX|NODE|XDG)_/.test(key)));
+  const child = spawn(process.execPath, ["--import", REGISTER, CLI, ...args], {
+    cwd: home,
+    env: { ...clean, HOME: home, NO_COLOR: "1", GLOVEBOX_URL: SERVER, GLOVEBOX_TOKEN: TOKEN, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const out = { stdout: "", stderr: "" };
+  for (const name of ["stdout", "stderr"]) child[name].on("data", (chunk) => (out[name] += chunk));
+  return new Promise((resolve) => child.on("close", (code) => resolve({ code, ...out })));
+}
+
+async function ok(args, env) {
+  const result = await cli(args, env);
+  assert.equal(result.code, 0, `sandbox ${args.join(" ")}\n${result.stdout}\n${result.stderr}`);
+  return result;
+}
+
+describe("sandbox", { concurrency: 2 }, () => {
+  test("create, list, exec, cp, stop and rm with token, scope and project", async () => {
+    const name = uniqueName("cli");
+    const created = await ok(["create", "--name", name, "--non-persistent", "--publish-port", "3000", "--timeout", "2m", ...EXPLICIT]);
+    assert.equal(created.stdout.trim(), name);
+    assert.match(created.stderr, /3000 -> http/);
+    assert.match((await ok(["list", ...EXPLICIT])).stdout, new RegExp(`${name}.*running`));
+    const run = await cli(["exec", ...EXPLICIT, "--env", "A=b c", "--workdir", "/tmp", name, "bash", "-c", "echo $A $PWD; echo err >&2; exit 4"]);
+    assert.equal(run.code, 4);
+    assert.equal(run.stdout, "b c /tmp\n");
+    assert.match(run.stderr, /err/);
+    assert.equal((await ok(["exec", ...EXPLICIT, "--sudo", name, "id", "-u"])).stdout, "0\n");
+    await writeFile(join(home, "up.txt"), "upload");
+    await ok(["cp", "up.txt", `${name}:/tmp/up.txt`, ...EXPLICIT]);
+    await ok(["cp", `${name}:/tmp/up.txt`, "down.txt", ...EXPLICIT]);
+    assert.equal(await readFile(join(home, "down.txt"), "utf8"), "upload");
+    assert.match((await ok(["stop", name, ...EXPLICIT])).stderr, /stopped/i);
+    assert.match((await ok(["list", "--all", ...EXPLICIT])).stdout, new RegExp(`${name}.*stopped`));
+    await ok(["rm", name, ...EXPLICIT]);
+    assert.doesNotMatch((await ok(["list", "--all", ...EXPLICIT])).stdout, new RegExp(name));
+  });
+
+  test("run passes output and exit code, and removes the sandbox; no credentials are needed", async () => {
+    const name = uniqueName("cli");
+    const run = await cli(["run", "--rm", "--name", name, "--timeout", "1m", "python3", "-c", "print(6*7); raise SystemExit(3)"]);
+    assert.equal(run.code, 3, run.stderr);
+    assert.match(run.stdout, /42\n$/);
+    assert.doesNotMatch((await ok(["list", "--all"])).stdout, new RegExp(name));
+  });
+
+  test("a command's time limit and an unknown sandbox are told", async () => {
+    const name = uniqueName("cli");
+    await ok(["create", "--name", name, "--non-persistent", "--silent"]);
+    assert.equal((await cli(["exec", "--timeout", "1s", name, "sleep", "60"])).code, 137);
+    await ok(["rm", name]);
+    const missing = await cli(["exec", name, "true"]);
+    assert.notEqual(missing.code, 0);
+    assert.match(missing.stderr, /404/);
+  });
+
+  test("a wrong token is told", async () => {
+    const wrong = await cli(["list", "--token", "wrong", "--scope", "any", "--project", "default"]);
+    assert.notEqual(wrong.code, 0);
+    assert.match(wrong.stderr, /401/);
+  });
+});
