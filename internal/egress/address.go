@@ -41,6 +41,14 @@ var private = slices.Concat(
 	mustReserved("carrier-grade NAT range", "100.64.0.0/10"),
 )
 
+// Public reports whether a is an address of the open Internet: neither
+// private nor one of those that no policy opens.
+func Public(a netip.Addr) bool {
+	_, hard := hardRule(a)
+	_, priv := find(private, a)
+	return !hard && !priv
+}
+
 func find(rs []reserved, a netip.Addr) (reserved, bool) {
 	for _, r := range rs {
 		if r.Contains(a) {

@@ -29,6 +29,9 @@ type Verdict struct {
 	// the connection is allowed for their sake. A TLS connection may then
 	// carry no other server name (Judge.ServerName).
 	Names []string
+	// Resolved are all names that the address was given out for, whatever
+	// decided; Recheck wants them.
+	Resolved []string
 }
 
 // Decision is a Verdict about something, as it is kept for the user.
@@ -119,6 +122,7 @@ func (j *Judge) Answer(name string, addr netip.Addr, ttl time.Duration) Verdict 
 func (j *Judge) Connect(proto string, addr netip.AddrPort) Verdict {
 	names := j.NamesOf(addr.Addr())
 	v := j.connect(proto, addr, names)
+	v.Resolved = names
 	j.record(Decision{Name: strings.Join(names, " "), Addr: addr, Proto: proto}, v)
 	return v
 }
