@@ -35,7 +35,7 @@ setup-run setup-test setup-bench:
 	@$(STAGE) "$@" scripts/setup $(subst setup-,,$@)
 
 image: build ## the default image, made once
-	@$(SUDO) bin/glovebox image build --data-dir $(DATA) --if-missing glovebox/universal
+	@$(SUDO) bin/glovebox image build --data-dir $(DATA) >/dev/null
 
 run: setup-run build image ## two snippets, each in a sandbox of its own
 	@$(SUDO) scripts/tour bin/glovebox $(DATA)

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"internal/store"},
 	{"internal/node"},
 	{"internal/driver/gvisor", "internal/netstack", "internal/guest", "internal/image"},
-	{"internal/layer", "internal/egress", "internal/driver"},
+	{"internal/layer", "internal/egress", "internal/driver", "internal/cgroup"},
 	{"cmd/glovebox-agent"},
 	{"internal/guest/wire"},
 	{"api"},

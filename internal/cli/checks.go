@@ -199,4 +199,3 @@ func (a *app) checkPort(listen string) check {
 		return ok("port", listen+" is free")
 	}
 }
-

@@ -20,7 +20,7 @@ import (
 // Defaults of the global flags, and the variables that replace them.
 const (
 	defaultDataDir = "/var/lib/glovebox"
-	defaultListen  = "127.0.0.1:7400"
+	defaultListen  = "127.0.0.1:7777"
 
 	envDataDir = "GLOVEBOX_DATA_DIR"
 	envURL     = "GLOVEBOX_URL"

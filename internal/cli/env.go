@@ -2,11 +2,15 @@ package cli
 
 import (
 	"fmt"
+	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/compat/vercel"
 )
 
 // envVar is one export.
@@ -40,9 +44,9 @@ node my-program.mjs`,
 }
 
 func (a *app) printEnv(cmd *cobra.Command, token string) error {
-	url := a.url
-	if url == "" {
-		url = "http://" + a.env(envListen, defaultListen)
+	server := a.url
+	if server == "" {
+		server = "http://" + a.env(envListen, defaultListen)
 	}
 	project := a.project
 	if project == "" {
@@ -59,7 +63,7 @@ func (a *app) printEnv(cmd *cobra.Command, token string) error {
 	if err != nil {
 		return err
 	}
-	vars := exports(url, token, project, script, a.getenv("NODE_OPTIONS"))
+	vars := exports(server, token, project, script, a.getenv("NODE_OPTIONS"))
 	if a.json {
 		return a.printJSON(vars)
 	}
@@ -69,37 +73,54 @@ func (a *app) printEnv(cmd *cobra.Command, token string) error {
 	return nil
 }
 
-func exports(url, token, project, script, nodeOptions string) []envVar {
-	load := "--import=" + nodeQuote(fileURL(script))
+func exports(server, token, project, script, nodeOptions string) []envVar {
+	// Node.js takes a file URL where a path with spaces would be two words.
+	load := "--import=" + (&url.URL{Scheme: "file", Path: filepath.ToSlash(script)}).String()
 	if !strings.Contains(nodeOptions, load) {
 		nodeOptions = strings.TrimSpace(nodeOptions + " " + load)
 	}
 	return []envVar{
-		{envURL, url},
+		{envURL, server},
 		{envToken, token},
-		{"VERCEL_TOKEN", token},
-		{"VERCEL_TEAM_ID", "team_glovebox"},
-		{"VERCEL_PROJECT_ID", project},
+		{envProject, project},
 		{"NODE_OPTIONS", nodeOptions},
 	}
 }
 
 // writeRegister puts the hook for Node.js where Node.js can load it, so that
-// the binary is all that has to be installed.
+// the binary is all that has to be installed: in the data directory or, for a
+// user who may not write there, in the user's cache.
 func (a *app) writeRegister() (string, error) {
-	dir, err := filepath.Abs(filepath.Join(a.dataDir, "vercel"))
+	dir := filepath.Join(a.dataDir, "vercel")
+	if os.Geteuid() != 0 {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(cache, "glovebox", "vercel")
+	}
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make %s: %w", dir, err)
-	}
-	for name, content := range registerFiles() {
-		if err := writeFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return "", err
+	err = fs.WalkDir(vercel.Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if d.IsDir() {
+			return os.MkdirAll(to, 0o755)
+		}
+		content, err := vercel.Files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return writeFile(to, content, 0o644)
+	})
+	if err != nil {
+		return "", fmt.Errorf("write the client's hook: %w", err)
 	}
-	return filepath.Join(dir, registerName), nil
+	return filepath.Join(dir, vercel.Register), nil
 }
 
 // writeFile replaces path in one step, since a program may be loading it.
@@ -137,12 +158,4 @@ func shellQuote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// nodeQuote makes one word of s in NODE_OPTIONS.
-func nodeQuote(s string) string {
-	if !strings.ContainsAny(s, ` "\`) {
-		return s
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }

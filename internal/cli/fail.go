@@ -12,12 +12,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes of our own. 130 is what a shell reports of a command that Ctrl-C
-// ended.
+// Exit codes of our own. The last two are what a shell reports of a command
+// that Ctrl-C, or a broken pipe, ended.
 const (
 	exitError       = 1
 	exitUsage       = 2
 	exitInterrupted = 130
+	exitPipe        = 141
 )
 
 // failure is an error as the user reads it: what happened and what to do.
@@ -62,6 +63,9 @@ func (a *app) report(ctx context.Context, err error) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitInterrupted
 	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitPipe // the reader of our output has gone, and knows
+	}
 	f := explain(err)
 	style := a.stylesFor(a.errOut)
 	fmt.Fprintf(a.errOut, "%s %s\n", style.red("glovebox:"), f.cause)
@@ -78,13 +82,24 @@ func explain(err error) *failure {
 		return f
 	}
 	f = &failure{cause: oneLine(err.Error()), code: exitError, err: err}
-	switch {
-	case strings.HasPrefix(err.Error(), "unknown command"):
+	if strings.HasPrefix(err.Error(), "unknown command") {
 		f.code, f.remedy = exitUsage, "see glovebox --help"
-	default:
-		f.remedy = remedyOf(err)
+		return f
+	}
+	if f.remedy = remedyOf(err); f.remedy == "" {
+		f.cause, f.remedy = splitRemedy(f.cause)
 	}
 	return f
+}
+
+// splitRemedy finds the advice that the errors of other packages end with.
+func splitRemedy(text string) (cause, remedy string) {
+	for _, mark := range []string{"; ", ": run "} {
+		if i := strings.LastIndex(text, mark); i > 0 {
+			return text[:i], strings.Trim(text[i+2:], " ")
+		}
+	}
+	return text, ""
 }
 
 func remedyOf(err error) string {

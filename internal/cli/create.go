@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/client"
+)
+
+func (a *app) createCommand() *cobra.Command {
+	var f sandboxFlags
+	var ephemeral bool
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "create [flags]",
+		Short: "Create a sandbox and print its name",
+		Long: `Creates a sandbox on the server and prints its name, and the address of each
+port. It lives until its time-out, stop or rm. Unless it is --ephemeral, its
+files outlive the stop, and the next command starts it again.`,
+		Example: `glovebox create --name web --port 3000 --env DEBUG=1
+glovebox create --image python:3.12-slim --timeout 1h --network deny-all`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req, err := f.request(a)
+			if err != nil {
+				return err
+			}
+			persistent := !ephemeral
+			req.Persistent = &persistent
+			return a.create(cmd.Context(), req, files)
+		},
+	}
+	f.register(cmd.Flags(), "5m")
+	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing after the stop")
+	cmd.Flags().StringArrayVar(&files, "file", nil, "SRC[:DST] to put in, a file or directory; repeatable")
+	return cmd
+}
+
+func (a *app) create(ctx context.Context, req api.CreateSandboxRequest, files []string) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	sandbox, err := c.CreateSandbox(ctx, req)
+	if err != nil {
+		return err
+	}
+	if err := putFiles(ctx, sandbox, files); err != nil {
+		cleanup, cancel := afterwards(ctx)
+		defer cancel()
+		// It was made for these files, and nobody has its name yet.
+		if delErr := sandbox.Delete(cleanup); delErr != nil {
+			a.note("sandbox %s stays: %v", sandbox.Name(), delErr)
+		}
+		return err
+	}
+	if a.json {
+		return a.printJSON(describe(sandbox))
+	}
+	fmt.Fprintln(a.out, sandbox.Name())
+	for _, r := range sandbox.Routes() {
+		fmt.Fprintf(a.out, "%d  %s\n", r.Port, r.URL)
+	}
+	return nil
+}
+
+func describe(s *client.Sandbox) api.SandboxAndSession {
+	return api.SandboxAndSession{Sandbox: s.Info(), Session: s.Session(), Routes: s.Routes()}
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/daemon"
+)
+
+type serveFlags struct {
+	listen  string
+	preview string
+	format  string
+	level   string
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: `Runs the server in the foreground until Ctrl-C or SIGTERM, which stops all
+sandboxes in good order. At its first start it makes the default image;
+GET /healthz answers 200 once sandboxes can be made.
+
+$GLOVEBOX_TOKEN is the first token, which may use any project. Root on this
+machine needs none: the other commands find the server by its data directory.`,
+		Example: `glovebox serve
+GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", a.env(envListen, defaultListen), "address of the HTTP API and the previews ($"+envListen+")")
+	flags.StringVar(&f.preview, "preview-domain", a.getenv(envPreview), "domain below which ports get their addresses ($"+envPreview+")")
+	flags.StringVar(&f.format, "log-format", "text", "text or json")
+	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	flags.Lookup("listen").DefValue = defaultListen
+	flags.Lookup("preview-domain").DefValue = ""
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, f serveFlags) error {
+	log, err := newLogger(a.errOut, f.format, f.level)
+	if err != nil {
+		return err
+	}
+	// The port first: what takes long should not end in a taken port.
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return listenError(f.listen, err)
+	}
+	defer listener.Close()
+	d, err := daemon.Open(ctx, daemon.Config{
+		DataDir: a.dataDir, Listen: f.listen, PreviewDomain: f.preview,
+		FirstToken: a.token, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	serveErr := d.Serve(ctx, listener)
+	after, cancel := afterwards(ctx)
+	defer cancel()
+	return errors.Join(serveErr, d.Close(after))
+}
+
+func listenError(addr string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fail("listen on "+addr+": the port is taken", "end what listens there (ss -ltnp), or choose another with --listen")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fail("listen on "+addr+": this machine does not have the address", "use 127.0.0.1, 0.0.0.0 or one that ip addr shows")
+	case errors.Is(err, syscall.EACCES):
+		return fail("listen on "+addr+": not permitted", "run it as root (sudo), or choose a port above 1023")
+	}
+	return fail("listen on "+addr+": "+err.Error(), "write it like --listen "+defaultListen)
+}
+
+func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var options slog.HandlerOptions
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fail(fmt.Sprintf("--log-level %q is unknown", level), "use debug, info, warn or error")
+	}
+	options.Level = l
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &options)), nil
+	}
+	return nil, fail(fmt.Sprintf("--log-format %q is unknown", format), "use text or json")
+}
