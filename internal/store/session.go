@@ -95,12 +95,25 @@ func (s *sqliteStore) UnfinishedSessions(ctx context.Context) ([]Session, error)
 	return list, nil
 }
 
-func (s *sqliteStore) SessionIDs(ctx context.Context) ([]string, error) {
-	list, err := query(ctx, s.read, func(r row) (id string, err error) { err = r.Scan(&id); return id, err }, "SELECT id FROM sessions")
+func (s *sqliteStore) SessionIDs(ctx context.Context, sandboxID string) ([]string, error) {
+	scan := func(r row) (string, error) {
+		var id string
+		err := r.Scan(&id)
+		return id, err
+	}
+	list, err := query(ctx, s.read, scan, "SELECT id FROM sessions WHERE ?1 = '' OR sandbox = ?1", sandboxID)
 	if err != nil {
 		return nil, fmt.Errorf("list session ids: %w", err)
 	}
 	return list, nil
+}
+
+func (s *sqliteStore) ProjectOfSession(ctx context.Context, id string) (string, error) {
+	var project string
+	if err := s.read.QueryRowContext(ctx, "SELECT project FROM sessions WHERE id = ?", id).Scan(&project); err != nil {
+		return "", fmt.Errorf("find session %s: %w", id, missing(err))
+	}
+	return project, nil
 }
 
 // query collects all rows.

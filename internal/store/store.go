@@ -62,8 +62,10 @@ type Store interface {
 	ListSessions(ctx context.Context, project string, q api.ListSessionsQuery) (list []Session, next string, err error)
 	// UnfinishedSessions are those whose status is not Over, of all projects.
 	UnfinishedSessions(ctx context.Context) ([]Session, error)
-	// SessionIDs of all projects.
-	SessionIDs(ctx context.Context) ([]string, error)
+	// SessionIDs of a sandbox, or of all with "".
+	SessionIDs(ctx context.Context, sandboxID string) ([]string, error)
+	// ProjectOfSession finds the project that a session belongs to.
+	ProjectOfSession(ctx context.Context, id string) (string, error)
 
 	// CreateCommand stores a command that is about to start. ErrKeyUsed.
 	// Commands survive the death of the server, but a power cut may take

@@ -100,6 +100,9 @@ func testSandbox(t *testing.T, s store.Store) {
 	want(t, "by id", sb)(s.SandboxByID(ctx, sb.ID))
 	want(t, "by subdomain", sb)(s.SandboxOfSubdomain(ctx, sb.Ports[0].Subdomain))
 	want(t, "session", se)(s.Session(ctx, "p", se.ID))
+	want(t, "project of session", "p")(s.ProjectOfSession(ctx, se.ID))
+	want(t, "sessions", []string{se.ID})(s.SessionIDs(ctx, sb.ID))
+	want(t, "sessions of none", []string{})(s.SessionIDs(ctx, "sbx_none"))
 	again, againSession := made("p", "one", 11)
 	wantErr(t, "same name", store.ErrExists, s.CreateSandbox(ctx, again, againSession, nil))
 	_, err := s.Session(ctx, "p", againSession.ID)
@@ -255,7 +258,7 @@ func testDelete(t *testing.T, s store.Store) {
 	for i, err := range []error{e1, e2, e3, e4, e5, e6, s.DeleteSandbox(ctx, sb.ID)} {
 		wantErr(t, fmt.Sprint("look-up ", i), store.ErrNotFound, err)
 	}
-	want(t, "session ids", []string{})(s.SessionIDs(ctx))
+	want(t, "session ids", []string{})(s.SessionIDs(ctx, ""))
 	create(t, s, "p", "one", 20)
 }
 
@@ -269,7 +272,7 @@ func testReopen(t *testing.T, open Opener) {
 	}
 	s = open(t, dir)
 	want(t, "sandbox", sb)(s.Sandbox(t.Context(), "p", "one"))
-	want(t, "session", []string{se.ID})(s.SessionIDs(t.Context()))
+	want(t, "session", []string{se.ID})(s.SessionIDs(t.Context(), ""))
 	want(t, "token", tok)(s.FindToken(t.Context(), tok.Hash))
 	_, err := s.FindToken(t.Context(), store.HashToken("u"))
 	wantErr(t, "unknown token", store.ErrNotFound, err)
