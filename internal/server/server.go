@@ -158,7 +158,22 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		srv.Close()
 	}
 	<-served
-	cancel()
-	s.terminals.Wait()
+	s.awaitTerminals(graceful, cancel)
 	return nil
+}
+
+// awaitTerminals lets terminals say goodbye until ctx ends; then cut ends
+// every connection that was handed over, which nothing else does.
+func (s *Server) awaitTerminals(ctx context.Context, cut context.CancelFunc) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.terminals.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	cut()
+	<-done
 }

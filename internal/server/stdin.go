@@ -36,6 +36,7 @@ type stdinBody struct {
 	body io.Reader
 	over chan struct{} // closed once the command has ended
 	stop func()        // ends the watch
+	life context.Context
 }
 
 func (c *call) untilEnded(p Project, session, cmd string) *stdinBody {
@@ -45,7 +46,7 @@ func (c *call) untilEnded(p Project, session, cmd string) *stdinBody {
 	_ = ctl.EnableFullDuplex()
 	c.closeAfter()
 	ctx, cancel := c.streamContext()
-	b := &stdinBody{body: c.r.Body, over: make(chan struct{})}
+	b := &stdinBody{body: c.r.Body, over: make(chan struct{}), life: c.s.life}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -77,8 +78,8 @@ func (b *stdinBody) Read(p []byte) (int, error) {
 		return n, err
 	case b.ended():
 		return n, io.EOF
-	case errors.Is(err, context.Canceled):
-		return n, err
+	case b.life.Err() != nil:
+		return n, errShutdown
 	}
 	return n, api.BadRequest("body: cut off; the command's stdin stays open")
 }

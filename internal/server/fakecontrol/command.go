@@ -183,7 +183,7 @@ func (p *Project) RunCommand(_ context.Context, sessionID string, req api.RunCom
 	s.commands = append(s.commands, c)
 	p.keys[key] = c
 	first := c.snapshot()
-	go c.run(ctx, program, req.Args)
+	p.c.running.Go(func() { c.run(ctx, program, req.Args) })
 	return first, nil
 }
 

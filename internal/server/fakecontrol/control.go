@@ -6,6 +6,8 @@ package fakecontrol
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,15 +27,15 @@ const Epoch = 1_700_000_000_000
 
 // Control implements server.Control.
 type Control struct {
-	// Calls counts, by method name, what was carried out.
-	calls map[string]int
-
 	mu          sync.Mutex
+	calls       map[string]int // what was carried out, by method name
 	next        map[string]int // the last number of each prefix
 	projects    map[string]*Project
 	owners      map[string]string // session id → project
 	interactive map[string][2]string
 	commands    map[string]Program
+
+	running sync.WaitGroup // of commands
 }
 
 // New returns an empty control plane that knows the programs of Programs.
@@ -43,6 +45,23 @@ func New() *Control {
 		projects: map[string]*Project{}, owners: map[string]string{},
 		interactive: map[string][2]string{}, commands: Programs(),
 	}
+}
+
+// Close kills every command and waits for that.
+func (c *Control) Close() {
+	c.mu.Lock()
+	projects := slices.Collect(maps.Values(c.projects))
+	c.mu.Unlock()
+	for _, p := range projects {
+		p.mu.Lock()
+		for _, b := range p.sandboxes {
+			for _, s := range b.sessions {
+				s.stop()
+			}
+		}
+		p.mu.Unlock()
+	}
+	c.running.Wait()
 }
 
 // Calls returns how often a method was carried out.

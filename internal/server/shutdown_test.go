@@ -1,0 +1,77 @@
+package server_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/server/fakecontrol"
+)
+
+// At the end of the server streams end between lines, with the reason.
+func TestShutdownEndsStreams(t *testing.T) {
+	control := fakecontrol.New()
+	url, shutdown := serve(t, control)
+	ts := &httptest.Server{URL: url}
+	session := newSession(t, ts)
+	cmd := start(t, ts, session, `{"command":"say-and-sleep"}`)
+	run := request(t, ts, "POST", session+"/cmd", strings.NewReader(`{"command":"sleep","wait":true}`))
+	logs := request(t, ts, "GET", cmd+"/logs", nil)
+	wait := request(t, ts, "GET", cmd+"?wait=true", nil)
+	stdin := start(t, ts, session, `{"command":"cat","stdin":true}`)
+	pr, pw := io.Pipe()
+	defer pw.Close()
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		// The answer or a cut, as the client has more to send.
+		req, _ := http.NewRequest("POST", url+stdin+"/stdin", pr)
+		req.Header.Set("Authorization", "Bearer "+fakecontrol.AlphaToken)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	io.WriteString(pw, "x")
+	r := bufio.NewReader(logs.Body)
+	readItem(t, r)
+	if err := shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := readItem(t, r); !isShutdown(last) {
+		t.Errorf("last item of the logs %+v", last)
+	}
+	r = bufio.NewReader(run.Body)
+	readItem(t, r)
+	if last, _ := readItem(t, r); !isShutdown(last) {
+		t.Errorf("last item of the command %+v", last)
+	}
+	var out api.ErrorResponse
+	if err := json.NewDecoder(wait.Body).Decode(&out); err != nil || out.Error.Code != api.CodeSandboxStopping {
+		t.Errorf("wait: %+v, %v", out, err)
+	}
+	<-fed
+	if _, err := http.Get(url); err == nil {
+		t.Error("the server still answers")
+	}
+}
+
+func isShutdown(i item) bool {
+	var e api.Error
+	return json.Unmarshal(i.Data, &e) == nil && i.Stream == api.StreamError && e.Code == api.CodeSandboxStopping
+}
+
+// A reader that takes nothing does not hold up the end.
+func TestShutdownWithSlowReader(t *testing.T) {
+	url, shutdown := serve(t, fakecontrol.New())
+	ts := &httptest.Server{URL: url}
+	session := newSession(t, ts)
+	request(t, ts, "POST", session+"/cmd", strings.NewReader(`{"command":"flood","args":["50000000"],"wait":true,"logs":true}`))
+	if err := shutdown(); err != nil {
+		t.Fatal(err)
+	}
+}
