@@ -227,7 +227,7 @@ describe("users and groups of the client", () => {
     assert.equal((await finish(await alice.runCommand("whoami"))).stdout, "alice\n");
     await alice.writeFiles([{ path: "notes/hello.txt", content: "hi" }]);
     assert.equal((await alice.readFileToBuffer({ path: "notes/hello.txt" })).toString(), "hi");
-    assert.notEqual((await bob.runCommand("cat", ["/home/alice/notes/hello.txt"])).exitCode, 0);
+    assert.notEqual((await bob.runCommand("cat", [`${alice.homeDir}/notes/hello.txt`])).exitCode, 0);
     const shared = await sandbox.createGroup("devs");
     await sandbox.addUserToGroup("alice", "devs");
     await sandbox.addUserToGroup("bob", "devs");
@@ -236,6 +236,6 @@ describe("users and groups of the client", () => {
     await sandbox.removeUserFromGroup("bob", "devs");
     assert.notEqual((await bob.runCommand("cat", [`${shared.sharedDir}/f`])).exitCode, 0);
     const env = await finish(await alice.runCommand({ cmd: "bash", args: ["-c", "echo $X; pwd"], env: { X: "y" } }));
-    assert.equal(env.stdout, "y\n/home/alice\n");
+    assert.equal(env.stdout, `y\n${alice.homeDir}\n`);
   });
 });

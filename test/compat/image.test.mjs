@@ -23,10 +23,10 @@ describe("an image", { skip: IMAGE ? false : "set GLOVEBOX_TEST_IMAGE to the tes
   test("gives its own user and directory", async (t) => {
     const sandbox = await newSandbox(t, { image: IMAGE });
     const run = await finish(await sandbox.runCommand("sh", ["-c", "id -u; pwd; echo $FOO"]));
-    assert.equal(run.stdout, "1234\n/work\nbar\n");
-    assert.equal(sandbox.cwd, "/work");
+    assert.equal(run.stdout, "1234\n/job\nbar\n");
+    assert.equal(sandbox.cwd, "/job");
     await sandbox.writeFiles([{ path: "mine", content: "x" }]);
-    assert.equal((await finish(await sandbox.runCommand("sh", ["-c", "cat /work/mine"]))).stdout, "x");
+    assert.equal((await finish(await sandbox.runCommand("sh", ["-c", "cat /job/mine"]))).stdout, "x");
   });
 
   test("that does not exist is an error which names it", async () => {

@@ -1,0 +1,240 @@
+// Package testserver runs the built binary as a server for tests, and tells
+// afterwards what it left on the machine.
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	readyTimeout = 60 * time.Second
+	stopTimeout  = 30 * time.Second
+)
+
+// Server is a running `glovebox serve` with a data directory of its own.
+type Server struct {
+	URL     string // http://127.0.0.1:PORT
+	Token   string // the first token
+	DataDir string
+	Bin     string
+	Pid     int
+
+	cmd    *exec.Cmd
+	log    *os.File
+	exited chan struct{} // closed after Wait
+	before Footprint
+}
+
+// Root is the repository's root directory.
+func Root(t testing.TB) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	if filepath.IsAbs(file) {
+		return filepath.Join(filepath.Dir(file), "..", "..")
+	}
+	// With -trimpath the file has no directory: then the test's own tells.
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no go.mod above the test's directory")
+	return ""
+}
+
+// Binary is the built program; the test fails with the remedy without it.
+func Binary(t testing.TB) string {
+	t.Helper()
+	bin := filepath.Join(Root(t), "bin", "glovebox")
+	if _, err := os.Stat(bin); err != nil {
+		t.Fatalf("%v\nremedy: make build", err)
+	}
+	if os.Geteuid() != 0 {
+		t.Fatal("sandboxes need root\nremedy: make test, which asks for it")
+	}
+	return bin
+}
+
+// Start runs a server on a free loopback port with extra environment
+// variables ("K=V") and waits until it is healthy. It is stopped, and checked
+// for leftovers, when the test ends.
+func Start(t testing.TB, env ...string) *Server {
+	t.Helper()
+	bin := Binary(t)
+	s := &Server{Bin: bin, Token: "test-" + rand.Text(), DataDir: t.TempDir(), exited: make(chan struct{})}
+	s.before = Measure(t, bin)
+	seed(t, s.DataDir)
+	addr := freeAddr(t)
+	s.URL = "http://" + addr
+	var err error
+	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
+		t.Fatal(err)
+	}
+	s.cmd = exec.Command(bin, "serve", "--listen", addr, "--data-dir", s.DataDir)
+	s.cmd.Env = append(append(os.Environ(), "GLOVEBOX_TOKEN="+s.Token), env...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.Pid = s.cmd.Process.Pid
+	go func() {
+		_ = s.cmd.Wait() // how it ended is in ProcessState
+		close(s.exited)
+	}()
+	t.Cleanup(func() { s.end(t) })
+	s.awaitHealth(t)
+	return s
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// seed gives the data directory the default image that `make image` made,
+// by hard links where the file system allows.
+func seed(t testing.TB, dir string) {
+	t.Helper()
+	shared := filepath.Join(Root(t), ".glovebox")
+	for _, sub := range []string{"images", "layers"} {
+		from, to := filepath.Join(shared, sub), filepath.Join(dir, sub)
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			t.Fatalf("%v\nremedy: make image", err)
+		}
+		for _, e := range entries {
+			if !e.Type().IsRegular() {
+				continue
+			}
+			if err := linkOrCopy(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func linkOrCopy(from, to string) error {
+	err := os.Link(from, to)
+	if !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	return exec.Command("cp", "--sparse=always", from, to).Run()
+}
+
+func (s *Server) awaitHealth(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	for {
+		if answer, err := http.Get(s.URL + "/healthz"); err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-s.exited:
+			t.Fatalf("the server ended: %v\n%s", s.cmd.ProcessState, s.Log(t))
+		case <-ctx.Done():
+			t.Fatalf("the server was not healthy within %v\n%s", readyTimeout, s.Log(t))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Log is the end of what the server has logged.
+func (s *Server) Log(t testing.TB) string {
+	t.Helper()
+	b, err := os.ReadFile(s.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tail = 16 << 10
+	if len(b) > tail {
+		b = b[len(b)-tail:]
+	}
+	return string(bytes.TrimSpace(b))
+}
+
+// Stop sends SIGTERM and waits until the server has ended. Idempotent.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // an error says that it has ended
+	select {
+	case <-s.exited:
+	case <-time.After(stopTimeout):
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+		t.Errorf("the server did not end within %v of SIGTERM\n%s", stopTimeout, s.Log(t))
+	}
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the server ended with %v\n%s", s.cmd.ProcessState, s.Log(t))
+	}
+}
+
+func (s *Server) end(t testing.TB) {
+	s.Stop(t)
+	if t.Failed() {
+		t.Logf("end of the server's log:\n%s", s.Log(t))
+	}
+	s.before.AssertSame(t, s.Bin)
+	s.assertTidy(t)
+	s.log.Close()
+}
+
+// assertTidy: what a stopped server leaves in its data directory is what
+// docs/configuration.md lists, and none of it belongs to a running thing.
+func (s *Server) assertTidy(t testing.TB) {
+	t.Helper()
+	err := filepath.WalkDir(s.DataDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(s.DataDir, path)
+		if err != nil {
+			return err
+		}
+		if d.Type()&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice) != 0 {
+			t.Errorf("the server left %s (%v)", rel, d.Type())
+		}
+		if top, rest, _ := strings.Cut(rel, "/"); rest != "" && (top == "machines" || top == "run" || rest == "partial" && !empty(path)) {
+			t.Errorf("the server left %s", rel)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(fmt.Errorf("look through the data directory: %w", err))
+	}
+}
+
+func empty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
+}
