@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -105,7 +106,9 @@ func TestServerNameGuard(t *testing.T) {
 // A TLS origin that also serves another name, as a CDN does.
 func TestServerNameMustAgree(t *testing.T) {
 	o := newOutside()
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.TLS.ServerName) }))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.TLS.ServerName) }))
+	srv.Config.ErrorLog = log.New(testWriter{t}, "", 0)
+	srv.StartTLS()
 	defer srv.Close()
 	o.route("93.0.0.1:443", srv.Listener.Addr().String())
 	o.record(t, "good.test. 1 IN A 93.0.0.1")

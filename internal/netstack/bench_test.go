@@ -1,0 +1,138 @@
+package netstack
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/egress"
+)
+
+const chunk = 256 << 10
+
+func discard(c *net.TCPConn) {
+	buf := make([]byte, chunk)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+func produce(c *net.TCPConn) {
+	buf := make([]byte, chunk)
+	for {
+		if _, err := c.Write(buf); err != nil {
+			return
+		}
+	}
+}
+
+// benchUp and benchDown move b.N chunks over c.
+func benchUp(b *testing.B, c net.Conn) {
+	buf := make([]byte, chunk)
+	b.SetBytes(chunk)
+	for b.Loop() {
+		if _, err := c.Write(buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchDown(b *testing.B, c net.Conn) {
+	buf := make([]byte, chunk)
+	b.SetBytes(chunk)
+	for b.Loop() {
+		if _, err := io.ReadFull(c, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkThroughput(b *testing.B) {
+	o := newOutside()
+	up, down := serve(b, discard), serve(b, produce)
+	o.route("93.0.0.1:80", up)
+	o.route("93.0.0.2:80", down)
+	_, g := newPair(b, o, egress.AllowAll())
+	for _, bm := range []struct {
+		name string
+		dial func() (net.Conn, error)
+		run  func(*testing.B, net.Conn)
+	}{
+		{"out/loopback", func() (net.Conn, error) { return net.Dial("tcp", up) }, benchUp},
+		{"out/cable", func() (net.Conn, error) { return g.dial("93.0.0.1:80") }, benchUp},
+		{"in/loopback", func() (net.Conn, error) { return net.Dial("tcp", down) }, benchDown},
+		{"in/cable", func() (net.Conn, error) { return g.dial("93.0.0.2:80") }, benchDown},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			c, err := bm.dial()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			bm.run(b, c)
+		})
+	}
+}
+
+func BenchmarkDialIn(b *testing.B) {
+	s, g := newPair(b, newOutside(), egress.DenyAll())
+	ln := g.listen(8000)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	b.Run("connect", func(b *testing.B) {
+		for b.Loop() {
+			c, err := s.DialContext(b.Context(), 8000)
+			if err != nil {
+				b.Fatal(err)
+			}
+			c.Close()
+		}
+	})
+	b.Run("round trip", func(b *testing.B) {
+		c, err := s.DialContext(b.Context(), 8000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		for b.Loop() {
+			roundTrip(b, c)
+		}
+	})
+}
+
+func BenchmarkConnectOut(b *testing.B) {
+	o := newOutside()
+	addr := serve(b, echo)
+	o.route("93.0.0.1:80", addr)
+	_, g := newPair(b, o, egress.AllowAll())
+	for _, bm := range []struct {
+		name string
+		dial func() (net.Conn, error)
+	}{
+		{"loopback", func() (net.Conn, error) { return net.Dial("tcp", addr) }},
+		{"cable", func() (net.Conn, error) { return g.dial("93.0.0.1:80") }},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			for b.Loop() {
+				c, err := bm.dial()
+				if err != nil {
+					b.Fatal(err)
+				}
+				roundTrip(b, c)
+				c.Close()
+			}
+		})
+	}
+}
