@@ -72,6 +72,20 @@ test("every other request passes through as it was given", async () => {
   assert.equal(passed[0][1], init, "the very same object");
 });
 
+test("other calls at the client's API base are ours only with a token of ours", async () => {
+  const passed = [];
+  const fetch = client({
+    fetch: async (input) => {
+      passed.push(String(input));
+      return new Response("{}");
+    },
+  });
+  for (const token of ["ours", "gbx_other", "theirs"]) {
+    await fetch(`${API}/v2/user?x=1`, { headers: { Authorization: `Bearer ${token}` } });
+  }
+  assert.deepEqual(passed, [`${server.url}/v2/user?x=1`, `${server.url}/v2/user?x=1`, `${API}/v2/user?x=1`]);
+});
+
 test("our token replaces identities of the platform and no other token", async () => {
   const fetch = client();
   const send = async (authorization) => {

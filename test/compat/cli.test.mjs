@@ -68,6 +68,14 @@ describe("sandbox", { concurrency: 2 }, () => {
     assert.doesNotMatch((await ok(["list", "--all"])).stdout, new RegExp(name));
   });
 
+  test("a token alone is enough: team and project are asked of the server", async () => {
+    const name = uniqueName("cli");
+    const bare = ["--token", TOKEN];
+    await ok(["create", "--name", name, "--non-persistent", "--silent", ...bare]);
+    assert.match((await ok(["list", ...bare])).stdout, new RegExp(name));
+    await ok(["rm", name, ...bare]);
+  });
+
   test("a command's time limit and an unknown sandbox are told", async () => {
     const name = uniqueName("cli");
     await ok(["create", "--name", name, "--non-persistent", "--silent"]);

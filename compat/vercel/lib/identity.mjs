@@ -4,6 +4,7 @@
 const TEN_YEARS_S = 10 * 365 * 24 * 3600;
 const DEFAULT_TEAM = "glovebox";
 const DEFAULT_PROJECT = "default";
+const TOKEN_PREFIX = "gbx_"; // of every token that a server makes
 
 /**
  * An unsigned token in the form of the platform's identity token, because
@@ -41,6 +42,16 @@ export function supplyIdentity(settings, env = process.env) {
   env.SANDBOX_SKIP_VERSION_CHECK ??= "1";
 }
 
+/** Whether an Authorization value holds a token of a Glovebox server. */
+export function isOurToken(authorization, settings) {
+  const bearer = bearerOf(authorization);
+  return bearer !== undefined && (bearer === settings.token || bearer.startsWith(TOKEN_PREFIX));
+}
+
+function bearerOf(authorization) {
+  return /^Bearer (.+)$/i.exec(authorization ?? "")?.[1];
+}
+
 /**
  * The Authorization value to send for the one that the client gave: our token
  * in place of an identity of the platform (one from the environment, or any
@@ -49,7 +60,7 @@ export function supplyIdentity(settings, env = process.env) {
  */
 export function authorizationFor(given, settings, env = process.env) {
   if (!settings.token) return given;
-  const bearer = /^Bearer (.+)$/i.exec(given ?? "")?.[1];
+  const bearer = bearerOf(given);
   const foreign =
     bearer === undefined ||
     bearer === env.VERCEL_TOKEN ||

@@ -1,14 +1,16 @@
 // Sends the client's API requests, and nothing else, to our server.
 
-import { authorizationFor } from "./identity.mjs";
+import { authorizationFor, isOurToken } from "./identity.mjs";
 
 const API_ORIGIN = "https://vercel.com";
-const API_PATH = /^\/api(\/v\d+\/sandboxes(?:\/.*)?)$/;
+const API_PATH = /^\/api(\/v\d+\/.*)$/;
+const SANDBOX_PATH = /^\/v\d+\/sandboxes(\/|$)/;
 const INTERACTIVE_PATH = /\/interactive$/;
 
 /**
- * Wraps `rawFetch`. Requests to the client's API base go to
- * `settings.base`; every other request passes through untouched.
+ * Wraps `rawFetch`. Calls about sandboxes at the client's API base go to
+ * `settings.base`, and so does every other call there that carries a token of
+ * ours, which is nobody else's business. The rest passes through untouched.
  * @param {typeof fetch} rawFetch
  * @param {{base: URL, token?: string}} settings
  */
@@ -20,24 +22,21 @@ export function redirectingFetch(rawFetch, settings) {
     if (url && isShellHealth(url, shells)) {
       return rawFetch(new URL(`${basePath(settings.base)}/healthz`, settings.base), init);
     }
-    const target = url && apiTarget(url, settings.base);
-    if (!target) return rawFetch(input, init);
-    const response = await rawFetch(...rewrite(input, init, target, settings));
+    const path = url && apiPath(url);
+    if (!path) return rawFetch(input, init);
+    const headers = new Headers(init?.headers ?? (input instanceof Request ? input.headers : undefined));
+    if (!SANDBOX_PATH.test(path) && !isOurToken(headers.get("authorization"), settings)) return rawFetch(input, init);
+    const target = new URL(basePath(settings.base) + path + url.search, settings.base);
+    const response = await rawFetch(...rewrite(input, init, target, headers, settings));
     if (INTERACTIVE_PATH.test(target.pathname) && response.ok) await noteShell(response, shells);
     return response;
   }
   return fetch;
 }
 
-/** The URL at our server for a URL of the client's API, else undefined. */
-export function apiTarget(url, base) {
-  if (url.origin !== API_ORIGIN) return undefined;
-  const path = API_PATH.exec(url.pathname)?.[1];
-  if (!path) return undefined;
-  const target = new URL(base);
-  target.pathname = basePath(base) + path;
-  target.search = url.search;
-  return target;
+// The path below the client's API base, else undefined.
+function apiPath(url) {
+  return url.origin === API_ORIGIN ? API_PATH.exec(url.pathname)?.[1] : undefined;
 }
 
 function basePath(base) {
@@ -52,12 +51,10 @@ function urlOf(input) {
   }
 }
 
-function rewrite(input, init, target, settings) {
-  const given = new Headers(init?.headers ?? (input instanceof Request ? input.headers : undefined));
-  const authorization = authorizationFor(given.get("authorization"), settings);
-  if (authorization) given.set("authorization", authorization);
-  if (!(input instanceof Request)) return [target.href, { ...init, headers: given }];
-  return [new Request(target, input), { ...init, headers: given }];
+function rewrite(input, init, target, headers, settings) {
+  const authorization = authorizationFor(headers.get("authorization"), settings);
+  if (authorization) headers.set("authorization", authorization);
+  return [input instanceof Request ? new Request(target, input) : target.href, { ...init, headers }];
 }
 
 // The CLI asks https://HOST/health before it opens a shell at HOST, without
