@@ -1,11 +1,8 @@
 package image
 
 import (
-	"archive/tar"
 	"bufio"
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -139,101 +136,9 @@ func (m *messages) line(s string) {
 	if len(m.last) > keptMessages {
 		m.last = m.last[1:]
 	}
-	if text, ok := strings.CutPrefix(s, "I: "); ok {
+	if text, ok := strings.CutPrefix(s, "I: "); ok && strings.HasSuffix(text, "...") && !strings.Contains(text, "/") {
 		m.progress.report(Progress{Stage: StagePackages, Detail: text})
 	}
 }
 
 func (m *messages) tail() string { return strings.Join(m.last, "\n") }
-
-// addNode unpacks the Node.js binary and npm below /usr/local.
-func addNode(ctx context.Context, t *layer.Tree, dir, nodePackage string, progress ProgressFunc) error {
-	const modules = "/usr/local/lib/node_modules/"
-	err := addPackage(ctx, t, dir, nodePackage, progress, func(name string) string {
-		switch name {
-		case "bin/node":
-			return "/usr/local/bin/node"
-		case "LICENSE":
-			return "/usr/local/share/doc/node/LICENSE"
-		}
-		return ""
-	})
-	if err != nil {
-		return err
-	}
-	err = addPackage(ctx, t, dir, npmPackage, progress, func(name string) string {
-		if strings.HasPrefix(name, "docs/") || strings.HasPrefix(name, "man/") {
-			return ""
-		}
-		return modules + "npm/" + name
-	})
-	if err != nil {
-		return err
-	}
-	for _, tool := range []string{"npm", "npx"} {
-		if _, err := t.ReadFile(modules+"npm/bin/"+tool+"-cli.js", 1<<20); err != nil {
-			return fmt.Errorf("package %s: %w", npmPackage, err)
-		}
-		target := "../lib/node_modules/npm/bin/" + tool + "-cli.js"
-		if err := t.Add(layer.Entry{Path: "/usr/local/bin/" + tool, Mode: unix.S_IFLNK | 0o777, Target: target}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addPackage fetches an npm package with the host's npm, which verifies it,
-// and adds its files, owned by root, where place says; "" leaves one out.
-func addPackage(ctx context.Context, t *layer.Tree, dir, pkg string, progress ProgressFunc, place func(string) string) error {
-	progress.report(Progress{Stage: StagePackages, Detail: "fetching " + pkg})
-	cmd := command(ctx, "npm", "pack", pkg, "--json", "--pack-destination", dir)
-	cmd.Dir = dir
-	var packed []struct {
-		Filename string `json:"filename"`
-	}
-	if err := run(cmd, nil, func(r io.Reader) error { return json.NewDecoder(r).Decode(&packed) }); err != nil {
-		return fmt.Errorf("fetch package %s: %w", pkg, err)
-	}
-	if len(packed) != 1 || packed[0].Filename != filepath.Base(packed[0].Filename) {
-		return fmt.Errorf("fetch package %s: npm named no file", pkg)
-	}
-	f, err := os.Open(filepath.Join(dir, packed[0].Filename))
-	if err != nil {
-		return fmt.Errorf("fetch package %s: %w", pkg, err)
-	}
-	defer f.Close()
-	if err := unpackPackage(ctx, t, f, place); err != nil {
-		return fmt.Errorf("unpack package %s: %w", pkg, err)
-	}
-	return nil
-}
-
-func unpackPackage(ctx context.Context, t *layer.Tree, f io.Reader, place func(string) string) error {
-	gz, err := gzip.NewReader(bufio.NewReader(f))
-	if err != nil {
-		return err
-	}
-	tr := tar.NewReader(gz)
-	for ctx.Err() == nil {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		_, name, _ := strings.Cut(h.Name, "/") // below "package"
-		if h.Typeflag != tar.TypeReg || name == "" || place(name) == "" {
-			continue
-		}
-		mode := uint32(unix.S_IFREG | 0o644)
-		if h.Mode&0o111 != 0 {
-			mode |= 0o111
-		}
-		err = t.Add(layer.Entry{Path: place(name), Mode: mode, MTime: h.ModTime, Size: h.Size, Content: tr})
-		if err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}

@@ -2,9 +2,12 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/glovebox-dev/glovebox/internal/layer"
 )
@@ -21,6 +24,7 @@ type BuildOptions struct {
 // returns what is there already unless forced. The error wraps ErrMissingTool
 // where a tool has to be installed first.
 func (s *Store) Build(ctx context.Context, o BuildOptions) (Image, error) {
+	o.Progress = o.Progress.serial()
 	key := "build"
 	if o.Force {
 		key = "rebuild"
@@ -37,10 +41,13 @@ func (s *Store) Build(ctx context.Context, o BuildOptions) (Image, error) {
 // single runs work once for all who ask for it at the same time. It goes on
 // when one of them gives up, and ends when the store is closed.
 func (s *Store) single(ctx context.Context, key string, work func(context.Context) (Image, error)) (Image, error) {
-	if err := s.ctx.Err(); err != nil {
-		return Image{}, fmt.Errorf("image store is closed")
+	s.closing.RLock()
+	if s.ctx.Err() != nil {
+		s.closing.RUnlock()
+		return Image{}, errors.New("image store is closed")
 	}
 	s.running.Add(1)
+	s.closing.RUnlock()
 	ch := s.flights.DoChan(key, func() (any, error) {
 		return work(s.ctx)
 	})
@@ -81,10 +88,19 @@ func (s *Store) build(ctx context.Context, progress ProgressFunc) (Image, error)
 		return Image{}, err
 	}
 	defer t.Close()
-	if err := bootstrap(ctx, t, dir, progress); err != nil {
+	var node, npm string
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { // beside the bootstrap, which takes longer
+		if node, err = fetchPackage(gctx, dir, nodePackage, progress); err == nil {
+			npm, err = fetchPackage(gctx, dir, npmPackage, progress)
+		}
+		return err
+	})
+	group.Go(func() error { return bootstrap(gctx, t, dir, progress) })
+	if err := group.Wait(); err != nil {
 		return Image{}, err
 	}
-	if err := addNode(ctx, t, dir, nodePackage, progress); err != nil {
+	if err := addNode(ctx, t, node, npm); err != nil {
 		return Image{}, err
 	}
 	if err := customise(t); err != nil {

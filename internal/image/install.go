@@ -2,8 +2,6 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,6 +15,14 @@ import (
 // newTree makes a tree that spools into this store's directory.
 func (s *Store) newTree() (*layer.Tree, error) {
 	return layer.New(layer.Options{SpoolDir: s.scratch.dir, Limits: s.opts.Limits})
+}
+
+// maxBytes bounds what one image may hold.
+func (s *Store) maxBytes() int64 {
+	if s.opts.Limits.Bytes > 0 {
+		return s.opts.Limits.Bytes
+	}
+	return layer.DefaultLimits.Bytes
 }
 
 // installTree writes the tree as a layer and returns it. A layer that is
@@ -64,8 +70,7 @@ func contentDigest(img Image) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("digest of image %s: %w", img.Reference, err)
 	}
-	sum := sha256.Sum256(b)
-	return digestPrefix + hex.EncodeToString(sum[:]), nil
+	return digestOf(b), nil
 }
 
 // allocated is what a file takes up on disk, without its holes.

@@ -1,6 +1,9 @@
 package image
 
-import "io"
+import (
+	"io"
+	"sync"
+)
 
 // Stages of making an image, in the order in which they come.
 const (
@@ -26,6 +29,19 @@ type ProgressFunc func(Progress)
 
 func (f ProgressFunc) report(p Progress) {
 	if f != nil {
+		f(p)
+	}
+}
+
+// serial keeps the promise of ProgressFunc where several goroutines report.
+func (f ProgressFunc) serial() ProgressFunc {
+	if f == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	return func(p Progress) {
+		mu.Lock()
+		defer mu.Unlock()
 		f(p)
 	}
 }

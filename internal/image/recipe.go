@@ -2,6 +2,7 @@ package image
 
 import (
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,7 +61,7 @@ var setUp = []string{
 }
 
 const sudoers = defaultUser + ` ALL=(ALL:ALL) NOPASSWD:ALL
-Defaults !use_pty
+Defaults !use_pty, !fqdn
 Defaults env_keep += "SSL_CERT_FILE CURL_CA_BUNDLE REQUESTS_CA_BUNDLE PIP_CERT NODE_EXTRA_CA_CERTS NODE_USE_SYSTEM_CA GIT_SSL_CAINFO"
 `
 
@@ -68,15 +69,19 @@ const npmrc = `update-notifier=false
 fund=false
 `
 
+// builtin is the time of files that the recipe writes itself. It is not 1970,
+// which ZIP archives cannot express.
+var builtin = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func universalEntries() []layer.Entry {
 	dir := func(path string, mode, owner uint32) layer.Entry {
-		return layer.Entry{Path: path, Mode: unix.S_IFDIR | mode, UID: owner, GID: owner}
+		return layer.Entry{Path: path, Mode: unix.S_IFDIR | mode, UID: owner, GID: owner, MTime: builtin}
 	}
 	file := func(path string, mode uint32, content string) layer.Entry {
-		return layer.Entry{Path: path, Mode: unix.S_IFREG | mode, Size: int64(len(content)), Content: strings.NewReader(content)}
+		return layer.Entry{Path: path, Mode: unix.S_IFREG | mode, Size: int64(len(content)), Content: strings.NewReader(content), MTime: builtin}
 	}
 	link := func(path, target string) layer.Entry {
-		return layer.Entry{Path: path, Mode: unix.S_IFLNK | 0o777, Target: target}
+		return layer.Entry{Path: path, Mode: unix.S_IFLNK | 0o777, Target: target, MTime: builtin}
 	}
 	return []layer.Entry{
 		dir("/dev", 0o755, 0),

@@ -44,7 +44,8 @@ type Store struct {
 	flights singleflight.Group
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	running sync.WaitGroup // pulls and builds
+	running sync.WaitGroup // pulls, builds and imports
+	closing sync.RWMutex   // held while running grows or ctx ends
 
 	mu sync.Mutex // serialises changes of records within this process
 }
@@ -83,7 +84,9 @@ func Open(dir string, opts Options) (*Store, error) {
 // Close ends running pulls and builds, waits for them and removes what they
 // had half-made.
 func (s *Store) Close() error {
+	s.closing.Lock()
 	s.cancel()
+	s.closing.Unlock()
 	s.running.Wait()
 	return s.scratch.close()
 }
@@ -120,6 +123,33 @@ func (s *Store) Get(ref string) (Image, error) {
 		return Image{}, err
 	}
 	return r.Image, nil
+}
+
+// Details are what there is to know about an image.
+type Details struct {
+	Image
+	Names  []string  `json:"names"` // all references that lead to it
+	Tagged time.Time `json:"tagged"`
+	// DiskBytes is what its layers take up, without holes; other images may
+	// share them.
+	DiskBytes int64 `json:"diskBytes"`
+}
+
+// Inspect tells all about the image that Get finds.
+func (s *Store) Inspect(ref string) (Details, error) {
+	r, err := s.find(ref)
+	if err != nil {
+		return Details{}, err
+	}
+	d := Details{Image: r.Image, Names: r.Names, Tagged: r.Tagged}
+	for _, l := range r.Layers {
+		n, err := allocated(l.Path)
+		if err != nil {
+			return Details{}, fmt.Errorf("inspect image %s: %w", ref, err)
+		}
+		d.DiskBytes += n
+	}
+	return d, nil
 }
 
 func (s *Store) find(ref string) (record, error) {
