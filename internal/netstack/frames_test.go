@@ -22,8 +22,7 @@ func newRaw(t testing.TB, o *outside, p egress.Policy) (*Stack, int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	g.link.shut()
-	g.link.wg.Wait()
+	g.link.stop()
 	if err := unix.SetNonblock(fd, false); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func newPair(t testing.TB, o *outside, p egress.Policy) (*Stack, *guest) {
 	}
 	g := newGuest(t, fds[1])
 	t.Cleanup(func() {
-		g.stack.Destroy()
+		g.close()
 		s.Close()
 		for _, fd := range fds { // the owner's descriptors must still be open
 			if err := unix.Close(fd); err != nil {
@@ -179,6 +179,11 @@ func newGuest(t testing.TB, fd int) *guest {
 	}
 	st.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1}})
 	return &guest{t, st, l}
+}
+
+func (g *guest) close() {
+	g.link.stop()
+	g.stack.Destroy()
 }
 
 func full(a netip.AddrPort) tcpip.FullAddress {

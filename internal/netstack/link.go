@@ -78,8 +78,13 @@ func newLink(cable int) (*link, error) {
 	return l, nil
 }
 
-// shut makes every present and later read and write fail.
-func (l *link) shut() { l.file.Close() }
+// stop makes every present and later read and write fail, and waits until
+// nothing is delivered any more. It must come before stack.Stack.Wait, which
+// would wait for the same with a lock held that a delivery takes.
+func (l *link) stop() {
+	l.file.Close()
+	l.wg.Wait()
+}
 
 // readLoop delivers packets until the cable ends.
 func (l *link) readLoop() {
@@ -222,8 +227,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 		}()
 	}
 	if d == nil {
-		l.shut()
-		l.wg.Wait()
+		l.file.Close()
 	}
 }
 
@@ -251,5 +255,5 @@ func (l *link) Wait()                                   { l.wg.Wait() }
 func (l *link) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
 func (l *link) AddHeader(*stack.PacketBuffer)           {}
 func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
-func (l *link) Close()                                  { l.shut() }
+func (l *link) Close()                                  { l.file.Close() }
 func (l *link) SetOnCloseAction(func())                 {}

@@ -217,7 +217,7 @@ func (s *Stack) Close() error {
 	s.mu.Unlock()
 	defer close(s.done)
 	s.cancel()
-	s.link.shut() // frees senders that wait for the guest to read
+	s.link.stop() // also frees senders that wait for the guest to read
 	s.flows.abortAll()
 	s.stack.Close()
 	s.work.Wait()

@@ -366,3 +366,34 @@ func TestUDP(t *testing.T) {
 		t.Errorf("the private address was dialled %d times", n)
 	}
 }
+
+// Close in the middle of heavy traffic both ways, the guest still there.
+func TestCloseUnderLoad(t *testing.T) {
+	o := newOutside()
+	o.route("93.0.0.1:80", serve(t, discard))
+	o.route("93.0.0.2:80", serve(t, produce))
+	for range 20 {
+		s, g := newPair(t, o, egress.AllowAll())
+		var wg sync.WaitGroup
+		for range 3 {
+			up, down := g.mustDial("93.0.0.1:80"), g.mustDial("93.0.0.2:80")
+			wg.Go(func() { _, _ = io.Copy(struct{ io.Writer }{up}, endless{}) })
+			wg.Go(func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{down}) })
+		}
+		await(t, "traffic", func() bool {
+			in, out := s.Usage()
+			return in > 1<<20 && out > 1<<20
+		})
+		start := time.Now()
+		s.Close()
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		g.close()
+		wg.Wait()
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
