@@ -1,0 +1,236 @@
+package main
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/wire"
+)
+
+// Where a driver puts the parts of the root, as package driver says.
+const (
+	upperDir   = "/up"
+	newRootDir = "/newroot"
+	maxLayers  = 8
+)
+
+func layerDir(i int) string { return "/l" + itoa(i) }
+
+func (a *agent) assembleRequest(p []byte) *wire.Failure {
+	var m wire.Assembly
+	if m.Decode(p) != nil || m.Layers < 1 || m.Layers > maxLayers {
+		return badRequest
+	}
+	if a.assembled {
+		return &wire.Failure{Code: wire.CodeBadRequest, Text: "the root is assembled already"}
+	}
+	if err := a.assemble(&m); err != nil {
+		return errnoFailure("assemble", err)
+	}
+	a.assembled = true
+	return nil
+}
+
+// assemble makes the root, leaves the old one behind, and gives up the means
+// to do it again: commands run as children of this process, and none of them
+// may mount anything.
+func (a *agent) assemble(m *wire.Assembly) error {
+	if err := a.cgroups.mount(newRootDir); err != nil {
+		return err
+	}
+	if err := mountRoot(int(m.Layers)); err != nil {
+		return err
+	}
+	if err := pivot(); err != nil {
+		return err
+	}
+	if err := syscall.Sethostname([]byte(m.Hostname)); err != nil {
+		return opErr("set the hostname", err)
+	}
+	if err := populate(m); err != nil {
+		return err
+	}
+	if err := a.openNull(); err != nil {
+		return opErr("open /dev/null", err)
+	}
+	return dropCapabilities()
+}
+
+// mountRoot mounts the overlay and, in it, the kernel's file systems.
+func mountRoot(layers int) error {
+	for _, d := range []string{upperDir + "/u", upperDir + "/w"} {
+		if err := syscall.Mkdir(d, 0o755); err != nil && err != syscall.EEXIST {
+			return opErr("make "+d, err)
+		}
+	}
+	lower := ""
+	for i := layers - 1; i >= 0; i-- { // the topmost comes first
+		if lower != "" {
+			lower += ":"
+		}
+		lower += layerDir(i)
+	}
+	// userxattr: the marks of opaque directories can be read without
+	// CAP_SYS_ADMIN.
+	opt := "lowerdir=" + lower + ",upperdir=" + upperDir + "/u,workdir=" + upperDir + "/w,userxattr"
+	if err := syscall.Mount("overlay", newRootDir, "overlay", 0, opt); err != nil {
+		return opErr("mount the overlay", err)
+	}
+	for _, d := range []string{"/proc", "/sys", "/dev"} {
+		to := newRootDir + d
+		if err := syscall.Mkdir(to, 0o755); err != nil && err != syscall.EEXIST {
+			return opErr("make "+d, err)
+		}
+		if err := syscall.Mount(d, to, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
+			return opErr("bind "+d, err)
+		}
+	}
+	return nil
+}
+
+// pivot makes the overlay the root and detaches the old one, where this
+// program's own file is: nobody can reach it after that.
+func pivot() error {
+	const old = newRootDir + "/.glovebox-old"
+	if err := syscall.Mkdir(old, 0o700); err != nil {
+		return opErr("make a place for the old root", err)
+	}
+	if err := syscall.PivotRoot(newRootDir, old); err != nil {
+		return opErr("pivot_root", err)
+	}
+	if err := syscall.Chdir("/"); err != nil {
+		return opErr("enter the root", err)
+	}
+	if err := syscall.Unmount("/.glovebox-old", syscall.MNT_DETACH); err != nil {
+		return opErr("detach the old root", err)
+	}
+	if err := syscall.Rmdir("/.glovebox-old"); err != nil {
+		return opErr("remove the old root's place", err)
+	}
+	return nil
+}
+
+// populate adds what no image brings, or what it may lack.
+func populate(m *wire.Assembly) error {
+	if err := ensureDir("/tmp", 0o1777, 0, 0); err != nil {
+		return err
+	}
+	if err := syscall.Chmod("/tmp", 0o1777); err != nil {
+		return opErr("chmod /tmp", err)
+	}
+	if err := ensureDir("/run", 0o755, 0, 0); err != nil {
+		return err
+	}
+	for _, d := range m.Dirs {
+		if err := ensureDir(d, 0o755, m.UID, m.GID); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Files {
+		if err := putFile(f.Path, f.Data); err != nil {
+			return err
+		}
+	}
+	for _, x := range m.Xattrs {
+		err := unix.Lsetxattr(x.Path, x.Name, x.Value, 0)
+		if err != nil && err != syscall.EOPNOTSUPP { // a guest kernel need not know every kind
+			return opErr("set "+x.Name+" of "+x.Path, err)
+		}
+	}
+	return nil
+}
+
+// ensureDir makes a directory and its parents where they are missing. Only
+// what it makes gets the mode and the owner.
+func ensureDir(path string, mode, uid, gid uint32) error {
+	if path == "/" || isDir(path) {
+		return nil
+	}
+	at := len(path) - 1
+	for at > 0 && path[at] != '/' {
+		at--
+	}
+	if at > 0 {
+		if err := ensureDir(path[:at], mode, uid, gid); err != nil {
+			return err
+		}
+	}
+	if err := syscall.Mkdir(path, mode); err != nil {
+		if err == syscall.EEXIST && (path[len(path)-1] == '/' || isDir(path)) {
+			return nil
+		}
+		return opErr("make "+path, err)
+	}
+	if err := syscall.Lchown(path, int(uid), int(gid)); err != nil {
+		return opErr("chown "+path, err)
+	}
+	return nil
+}
+
+// putFile replaces whatever is at path, a symlink too, by a file.
+func putFile(path string, data []byte) error {
+	at := len(path) - 1
+	for at > 0 && path[at] != '/' {
+		at--
+	}
+	if at > 0 {
+		if err := ensureDir(path[:at], 0o755, 0, 0); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unlink(path); err != nil && err != syscall.ENOENT {
+		return opErr("replace "+path, err)
+	}
+	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return opErr("write "+path, err)
+	}
+	err = writeAll(fd, data)
+	if e := syscall.Close(fd); err == nil {
+		err = e
+	}
+	if err != nil {
+		return opErr("write "+path, err)
+	}
+	return nil
+}
+
+func writeAll(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := syscall.Write(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// dropCapabilities takes CAP_SYS_ADMIN and CAP_SETPCAP from every set of
+// every thread, so that no child can get them back, as root neither.
+func dropCapabilities() error {
+	const drop = 1<<unix.CAP_SETPCAP | 1<<unix.CAP_SYS_ADMIN
+	for _, c := range []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP} { // dropping needs the latter
+		if _, _, e := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); e != 0 {
+			return opErr("drop a capability", e)
+		}
+	}
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return opErr("read the capabilities", err)
+	}
+	d[0].Effective &^= drop
+	d[0].Permitted &^= drop
+	d[0].Inheritable &^= drop
+	h.Pid = 0
+	if _, _, e := syscall.AllThreadsSyscall(syscall.SYS_CAPSET, uintptr(unsafe.Pointer(&h)), uintptr(unsafe.Pointer(&d[0])), 0); e != 0 {
+		return opErr("set the capabilities", e)
+	}
+	return nil
+}
