@@ -1,0 +1,9 @@
+package agentbin
+
+import "embed"
+
+// The pattern always matches this very file, so that it is no error when the
+// agent was not built yet.
+//
+//go:embed agent*_arm64*
+var files embed.FS

@@ -1,0 +1,133 @@
+// Package sentryhook runs code of ours inside the sandbox kernel, without a
+// fork of gVisor.
+//
+// The kernel is our binary executed once more, so a seccheck sink registered
+// here exists in it too. gVisor's CreateTraceSession call hands a sink a JSON
+// object and a descriptor: a remote call with arbitrary arguments, whose
+// error is the call's. A trace point hands it a context, and from that comes
+// the kernel object.
+//
+//	Arm    (in the kernel's process, before it boots): a session with the point
+//	       sentry/clone. The first thread that PID 1 makes gives the kernel
+//	       object; a Go program makes several before it runs main.
+//	Layers (a remote call, when a machine is claimed): a session without points,
+//	       which ends the tracing; each of its sinks mounts one EROFS image.
+//
+// gVisor's own Mount call would do all this but leaves the mount without a
+// UniqueID, and a checkpoint of such a machine cannot be restored.
+package sentryhook
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/fd"
+	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/sentry/checkpoint"
+	"gvisor.dev/gvisor/pkg/sentry/fsimpl/erofs"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/seccheck"
+	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+const (
+	sinkName = "glovebox"
+	opArm    = "arm"
+	opMount  = "mount"
+
+	// armTimeout bounds how long a mount waits for PID 1's first thread.
+	armTimeout = 10 * time.Second
+)
+
+func init() { seccheck.RegisterSink(seccheck.SinkDesc{Name: sinkName, New: call}) }
+
+// Arm makes this process, which is about to become a sandbox kernel, keep
+// the kernel object as soon as the guest makes its first thread.
+func Arm() error {
+	seccheck.Initialize() // the points; the kernel does it again, to no effect
+	return seccheck.Create(&seccheck.SessionConfig{
+		Name:   seccheck.DefaultSessionName,
+		Points: []seccheck.PointConfig{{Name: "sentry/clone"}},
+		Sinks:  []seccheck.SinkConfig{{Name: sinkName, Config: map[string]any{"op": opArm}}},
+	}, true)
+}
+
+// Layers is the session that mounts one image per destination, read-only; the
+// images travel as the call's files, in the same order.
+func Layers(dest []string) seccheck.SessionConfig {
+	c := seccheck.SessionConfig{Name: seccheck.DefaultSessionName}
+	for _, d := range dest {
+		c.Sinks = append(c.Sinks, seccheck.SinkConfig{Name: sinkName, Config: map[string]any{"op": opMount, "dest": d}})
+	}
+	return c
+}
+
+var guest = struct {
+	once   sync.Once
+	kernel *kernel.Kernel
+	ready  chan struct{}
+}{ready: make(chan struct{})}
+
+type sink struct{ seccheck.SinkDefaults }
+
+func (sink) Name() string { return sinkName }
+
+// Clone runs on the thread that clones, in the kernel.
+func (sink) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
+	if t, ok := ctx.(*kernel.Task); ok {
+		guest.once.Do(func() {
+			guest.kernel = t.Kernel()
+			close(guest.ready)
+		})
+	}
+	return nil
+}
+
+// call runs in the kernel, on the goroutine of the remote call.
+func call(conf map[string]any, file *fd.FD) (seccheck.Sink, error) {
+	switch op := conf["op"]; op {
+	case opArm:
+		return sink{}, nil
+	case opMount:
+		dest, _ := conf["dest"].(string)
+		return sink{}, mountLayer(dest, file)
+	default:
+		return nil, fmt.Errorf("sentryhook: unknown operation %v", op)
+	}
+}
+
+func mountLayer(dest string, image *fd.FD) error {
+	if image == nil {
+		return errors.New("mount layer: no image came with the call")
+	}
+	select {
+	case <-guest.ready:
+	case <-time.After(armTimeout):
+		return fmt.Errorf("mount layer: PID 1 has not started a thread within %v", armTimeout)
+	}
+	k := guest.kernel
+	ctx := k.SupervisorContext()
+	t := k.GlobalInit().Leader()
+	root := t.FSContext().RootDirectory()
+	defer root.DecRef(ctx)
+	ifd := image.Release() // the file system owns it from here, also when it fails
+	_, err := k.VFS().MountAt(ctx, t.Credentials(), sinkName,
+		&vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(dest)}, erofs.Name,
+		&vfs.MountOptions{ReadOnly: true, GetFilesystemOptions: vfs.GetFilesystemOptions{
+			InternalMount: true,
+			Data:          fmt.Sprintf("ifd=%d", ifd),
+			// The key under which a restore looks for the image:
+			// container name and destination in spec.Mounts.
+			InternalData: erofs.InternalFilesystemOptions{UniqueID: checkpoint.ResourceID{
+				ContainerName: k.ContainerName(t.ContainerID()), Path: dest,
+			}},
+		}})
+	if err != nil {
+		return fmt.Errorf("mount layer at %s: %w", dest, err)
+	}
+	return nil
+}

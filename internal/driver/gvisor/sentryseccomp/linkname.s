@@ -1,0 +1,1 @@
+// This file lets functions without a body stand in the package (see rules).
