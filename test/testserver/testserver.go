@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/image"
 )
 
 const (
@@ -115,37 +117,20 @@ func freeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// seed gives the data directory the default image that `make image` made,
-// by hard links where the file system allows.
+// seed gives the data directory the images that `make image` made.
 func seed(t testing.TB, dir string) {
 	t.Helper()
 	shared := filepath.Join(Root(t), ".glovebox")
-	for _, sub := range []string{"images", "layers"} {
-		from, to := filepath.Join(shared, sub), filepath.Join(dir, sub)
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		entries, err := os.ReadDir(from)
-		if err != nil {
-			t.Fatalf("%v\nremedy: make image", err)
-		}
-		for _, e := range entries {
-			if !e.Type().IsRegular() {
-				continue
-			}
-			if err := linkOrCopy(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
-				t.Fatal(err)
-			}
-		}
+	if _, err := os.Stat(filepath.Join(shared, "images")); err != nil {
+		t.Fatalf("%v\nremedy: make image", err)
 	}
-}
-
-func linkOrCopy(from, to string) error {
-	err := os.Link(from, to)
-	if !errors.Is(err, syscall.EXDEV) {
-		return err
+	store, err := image.Open(dir, image.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return exec.Command("cp", "--sparse=always", from, to).Run()
+	if err := errors.Join(store.Link(shared), store.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *Server) awaitHealth(t testing.TB) {
