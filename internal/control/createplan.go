@@ -1,0 +1,141 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// plan is a create call that was checked: all that can be wrong with it
+// before anything is made.
+type plan struct {
+	sandbox store.Sandbox
+	image   image.Image
+	policy  egress.Policy
+	source  *api.Source // nil, git or tarball
+}
+
+// runtimes are the values of the field runtime, which older clients send
+// instead of an image; the default image serves them all.
+var runtimes = []string{"node26", "node24", "node22", "python3.13"}
+
+func (c *Control) plan(ctx context.Context, project string, req api.CreateSandboxRequest) (*plan, error) {
+	l := c.cfg.Limits
+	spec := store.SandboxSpec{
+		Persistent: req.Persistent == nil || *req.Persistent, Region: req.Region, FailoverRegions: req.FailoverRegions,
+		NetworkID: req.NetworkID, Runtime: req.Runtime, NetworkPolicy: req.NetworkPolicy, Env: req.Env, Interactive: req.Interactive,
+	}
+	if spec.Region == "" {
+		spec.Region = api.DefaultRegion
+	}
+	name := req.Name
+	if name == "" {
+		name = api.NewName()
+	}
+	pl := &plan{}
+	var ports []int
+	timeout := api.Milliseconds(0)
+	err := inOrder(
+		func() error { return api.ValidateName("name", name) },
+		func() error { return api.ValidateRegions(spec.Region, spec.FailoverRegions) },
+		func() (err error) { timeout, err = l.ValidateTimeout("timeout", req.Timeout); return err },
+		func() (err error) { spec.VCPUs, err = l.ValidateResources(req.Resources); return err },
+		func() (err error) { ports, err = api.ValidatePorts(req.Ports); return err },
+		func() error { return l.ValidateEnv(req.Env) },
+		func() error { return api.ValidateTags(req.Tags) },
+		func() error { return knownDrives(req.Mounts) },
+		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
+		func() (err error) { spec.KeepLast, err = api.ValidateKeepLast(req.KeepLastSnapshots); return err },
+		func() (err error) { pl.policy, err = parsePolicy(req.NetworkPolicy); return err },
+		func() (err error) { pl.source, err = checkSource(req); return err },
+		func() (err error) { pl.image, err = c.resolve(ctx, req); return err },
+	)
+	if err != nil {
+		return nil, err
+	}
+	spec.Timeout = timeout.Milliseconds()
+	spec.Image = pl.image.Reference + "@" + pl.image.Digest
+	spec.Cwd = pl.image.Config.WorkingDir
+	spec.SnapshotExpiration = optional(req.SnapshotExpiration)
+	now := c.now()
+	pl.sandbox = store.Sandbox{
+		ID: api.NewID(api.SandboxPrefix), Project: project, Name: name, CreatedAt: now, UpdatedAt: now,
+		Status: api.StatusPending, StatusUpdatedAt: now, Tags: req.Tags, SandboxSpec: spec,
+	}
+	for _, p := range ports {
+		pl.sandbox.Ports = append(pl.sandbox.Ports, store.Port{Port: p, Subdomain: api.NewSubdomain()})
+	}
+	return pl, nil
+}
+
+// inOrder stops at the first error.
+func inOrder(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func optional(i api.Int) *int64 {
+	if v, set := i.Get(); set {
+		return &v
+	}
+	return nil
+}
+
+// knownDrives checks mounts. There are no drives here, so each is unknown.
+func knownDrives(mounts map[string]api.Mount) error {
+	if err := api.ValidateMounts(mounts); err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		return api.NotFound("drive", m.Drive)
+	}
+	return nil
+}
+
+// checkSource returns the source that is to be fetched. There are no
+// snapshots here, so each is unknown.
+func checkSource(req api.CreateSandboxRequest) (*api.Source, error) {
+	if req.Source == nil {
+		return nil, nil
+	}
+	if err := req.Source.Validate(); err != nil {
+		return nil, err
+	}
+	if req.Source.Type == api.SourceSnapshot {
+		if req.Runtime != "" || req.Image != "" {
+			return nil, api.BadRequest("field source: a snapshot brings its own image; leave out runtime and image")
+		}
+		return nil, api.NotFound("snapshot", req.Source.SnapshotID)
+	}
+	return req.Source, nil
+}
+
+// resolve finds the image that the call names.
+func (c *Control) resolve(ctx context.Context, req api.CreateSandboxRequest) (image.Image, error) {
+	switch {
+	case req.Image != "" && req.Runtime != "":
+		return image.Image{}, api.BadRequest("field runtime: cannot be used together with image; leave one out")
+	case len(req.Image) > api.MaxImageLength:
+		return image.Image{}, api.BadRequest("field image: is longer than %d characters", api.MaxImageLength)
+	case req.Runtime != "" && !slices.Contains(runtimes, req.Runtime):
+		return image.Image{}, api.BadRequest("field runtime: %.40q is unknown; use %s, or an image", req.Runtime, strings.Join(runtimes, ", "))
+	}
+	img, err := c.cfg.Images.Resolve(ctx, req.Image)
+	if err == nil {
+		return img, nil
+	}
+	if _, ok := errors.AsType[*api.Error](err); ok || ctx.Err() != nil {
+		return img, err
+	}
+	return img, api.BadRequest("field image: %v", err)
+}

@@ -1,0 +1,111 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// Recover puts in order what a server left that died: its sessions end as
+// aborted and their commands as killed, sandboxes whose creation nobody was
+// told of are removed, and so are logs that belong to nothing. Call it once,
+// after the node has ended the machines that were left, and before any other
+// call.
+func (c *Control) Recover(ctx context.Context) error {
+	sessions, err := c.store.UnfinishedSessions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, se := range sessions {
+		if err := c.abort(ctx, se); err != nil {
+			return fmt.Errorf("recover session %s: %w", se.ID, err)
+		}
+	}
+	if len(sessions) > 0 {
+		c.log.Warn("ended sessions of an earlier server that died", "sessions", len(sessions))
+	}
+	return c.sweepLogs(ctx)
+}
+
+func (c *Control) abort(ctx context.Context, se store.Session) error {
+	if se.Status == api.StatusPending {
+		ids, err := c.store.SessionIDs(ctx, se.SandboxID)
+		if err != nil {
+			return err
+		}
+		if len(ids) == 1 { // a create call that was never answered
+			err := c.store.DeleteSandbox(ctx, se.SandboxID)
+			if errors.Is(err, store.ErrNotFound) {
+				return nil
+			}
+			return err
+		}
+	}
+	commands, err := c.store.ListCommands(ctx, se.ID)
+	if err != nil {
+		return err
+	}
+	for _, cmd := range commands {
+		if cmd.ExitCode == nil {
+			if err := c.abortCommand(ctx, cmd); err != nil {
+				return err
+			}
+		}
+	}
+	now := c.now()
+	se.Status, se.AbortedAt, se.StoppedAt, se.UpdatedAt = api.StatusAborted, now, now, now
+	se.Reason = "the server died while it ran"
+	se.Usage = &store.Usage{}
+	if se.StartedAt > 0 {
+		se.Usage.DurationMs = max(0, now-se.StartedAt)
+	}
+	return c.store.UpdateSession(ctx, se)
+}
+
+// abortCommand ends a command whose last output may not have been stored.
+func (c *Control) abortCommand(ctx context.Context, rec store.Command) error {
+	code, now := killedCode, c.now()
+	l, err := reopenLog(c.logPath(rec.SessionID, rec.ID), c.cfg.Limits.CommandLogSize)
+	switch {
+	case errors.Is(err, os.ErrNotExist): // it had not started
+	case err != nil:
+		return err
+	default:
+		if err := l.end(killedCode, now, "glovebox: the server died while this command ran\n"); err != nil {
+			c.log.Error("close log of a command", "command", rec.ID, "err", err)
+		}
+		code, _ = l.result() // it may have ended just before the server did
+		rec.LostBytes, rec.KeptBytes, rec.ExitOffset = l.lost()
+		l.release()
+	}
+	rec.ExitCode, rec.DurationMs = &code, max(0, now-rec.StartedAt)
+	return c.store.UpdateCommand(ctx, rec)
+}
+
+// sweepLogs removes directories of sessions that are not known.
+func (c *Control) sweepLogs(ctx context.Context) error {
+	entries, err := os.ReadDir(c.cfg.LogDir)
+	if err != nil {
+		return fmt.Errorf("read log directory: %w", err)
+	}
+	ids, err := c.store.SessionIDs(ctx, "")
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		known[id] = true
+	}
+	for _, e := range entries {
+		if !known[e.Name()] {
+			if err := os.RemoveAll(c.sessionDir(e.Name())); err != nil {
+				return fmt.Errorf("remove log directory %s: %w", e.Name(), err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// RouteState tells whether what a route leads to can be dialled.
+type RouteState string
+
+// All states.
+const (
+	RouteRunning RouteState = "running"
+	RouteStopped RouteState = "stopped"
+)
+
+// Route is what a preview's subdomain leads to.
+type Route struct {
+	SessionID   string
+	SandboxName string
+	Port        int
+	State       RouteState
+	// Dial connects to the port; syscall.ECONNREFUSED where nothing listens.
+	// Nil unless State is RouteRunning.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Done is closed when the session has ended. Nil unless State is
+	// RouteRunning.
+	Done <-chan struct{}
+}
+
+// routeTarget is a port of a live session.
+type routeTarget struct {
+	s    *session
+	port int
+}
+
+// setRoutes makes ports the ones at which s is reached.
+func (c *Control) setRoutes(s *session, ports []store.Port) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropRoutes(s)
+	for _, p := range ports {
+		c.routes[p.Subdomain] = routeTarget{s, p.Port}
+	}
+}
+
+// dropRoutes removes the routes to s. Held: mu.
+func (c *Control) dropRoutes(s *session) {
+	for sub, t := range c.routes {
+		if t.s == s {
+			delete(c.routes, sub)
+		}
+	}
+}
+
+// Route finds what a subdomain, in any case, leads to; CodeNotFound where
+// there is no such port.
+func (c *Control) Route(ctx context.Context, subdomain string) (Route, error) {
+	subdomain = strings.ToLower(subdomain)
+	c.mu.Lock()
+	t, ok := c.routes[subdomain]
+	c.mu.Unlock()
+	if ok {
+		if err := t.s.usable(); err == nil {
+			rec, m := t.s.record(), t.s.liveMachine()
+			return Route{SessionID: rec.ID, SandboxName: rec.SandboxName, Port: t.port, State: RouteRunning, Done: m.Done(),
+				Dial: func(ctx context.Context) (net.Conn, error) { return m.Dial(ctx, t.port) }}, nil
+		}
+	}
+	sb, err := c.store.SandboxOfSubdomain(ctx, subdomain)
+	if errors.Is(err, store.ErrNotFound) {
+		return Route{}, api.NotFound("preview", subdomain)
+	}
+	if err != nil {
+		return Route{}, internal("find preview", err)
+	}
+	r := Route{SessionID: sb.CurrentSessionID, SandboxName: sb.Name, State: RouteStopped}
+	for _, p := range sb.Ports {
+		if p.Subdomain == subdomain {
+			r.Port = p.Port
+		}
+	}
+	return r, nil
+}

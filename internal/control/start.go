@@ -1,0 +1,111 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// start gives a pending session a machine, fetches source (where not nil)
+// into it, and has it running when it returns. On error nothing of it is
+// left but the record, whose status is failed, and s is over.
+func (s *session) start(ctx context.Context, policy egress.Policy, source *api.Source, ports []store.Port) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.giveUp = cancel
+	rec := s.rec
+	if s.ending { // before it began
+		cancel()
+	}
+	s.mu.Unlock()
+
+	m, err := s.c.node.Start(ctx, node.Spec{
+		ID: s.id, Image: s.image, VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
+		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy,
+	})
+	if err != nil {
+		return s.failStart(ctx, startError(s.id, err))
+	}
+	if source != nil {
+		err = s.fetch(ctx, m, source)
+	}
+	if err == nil {
+		err = s.run(ctx, m, ports)
+	}
+	if err != nil {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), node.StopTimeout)
+		defer cancel()
+		if stopErr := m.Stop(stop); stopErr != nil {
+			s.c.log.Error("end machine of a session that did not start", "session", s.id, "err", stopErr)
+		}
+		return s.failStart(ctx, err)
+	}
+	return nil
+}
+
+func startError(id string, err error) error {
+	if errors.Is(err, node.ErrCapacity) {
+		return &api.Error{Code: api.CodeRateLimited, RetryAfter: 5 * time.Second,
+			Message: fmt.Sprintf("this server has no room for another sandbox now (%v); stop one, or try again later", err)}
+	}
+	return internal("start session "+id, err)
+}
+
+// run makes the session running with machine m.
+func (s *session) run(ctx context.Context, m node.Machine, ports []store.Port) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return errGivenUp
+	}
+	now := s.c.clock.Now()
+	s.rec.Status, s.rec.StartedAt = api.StatusRunning, now.UnixMilli()
+	if err := s.save(ctx); err != nil {
+		return internal("record session "+s.id, err)
+	}
+	s.machine = m
+	s.setDeadline(now.Add(api.Milliseconds(s.rec.Timeout)))
+	s.c.setRoutes(s, ports)
+	close(s.started)
+	s.c.wg.Go(func() {
+		<-m.Done()
+		s.lost(m.Err())
+	})
+	s.c.log.Info("session runs", "session", s.id, "sandbox", s.rec.SandboxName, "project", s.project)
+	return nil
+}
+
+// errGivenUp: the session was stopped or its sandbox deleted while it started.
+var errGivenUp = api.Errorf(api.CodeSandboxStopped, "the sandbox was stopped while it started")
+
+// failStart ends a session that did not start, and returns what to tell.
+func (s *session) failStart(ctx context.Context, err error) error {
+	s.mu.Lock()
+	if s.ending && errors.Is(err, context.Canceled) {
+		err = errGivenUp
+	}
+	s.ending = true
+	s.rec.Status, s.rec.StoppedAt, s.rec.Reason = api.StatusFailed, s.c.now(), err.Error()
+	s.rec.Usage = &store.Usage{}
+	if e := s.save(ctx); e != nil {
+		s.c.log.Error("record session", "session", s.id, "err", e)
+	}
+	s.mu.Unlock()
+	s.over()
+	close(s.started)
+	return err
+}
+
+// over is the last step of every session.
+func (s *session) over() {
+	s.cancel()
+	s.c.forget(s)
+	close(s.done)
+}

@@ -1,0 +1,169 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// UpdateSandbox changes what the request holds. Ports and network policy act
+// on the running session too; the rest is for later ones.
+func (p *Project) UpdateSandbox(ctx context.Context, name string, req api.UpdateSandboxRequest) (*api.SandboxAndRoutes, error) {
+	sb, err := p.sandbox(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	change, policy, err := p.c.planUpdate(req)
+	if err != nil {
+		return nil, err
+	}
+	s := p.c.sessionOf(sb.ID)
+	if s != nil && s.usable() != nil {
+		s = nil
+	}
+	if _, err := dryRun(sb, change); err != nil {
+		return nil, err
+	}
+	if s != nil && req.NetworkPolicy != nil {
+		// The machine first: an answer must not speak of a policy that is not
+		// in force. That the session ends in between is no reason to refuse.
+		if err := s.setPolicy(ctx, req.NetworkPolicy, policy); err != nil && s.usable() == nil {
+			return nil, err
+		}
+	}
+	sb, err = p.c.store.UpdateSandbox(context.WithoutCancel(ctx), sb.ID, change)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, api.NotFound("sandbox", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s != nil && req.Ports != nil {
+		p.c.setRoutes(s, sb.Ports)
+	}
+	return &api.SandboxAndRoutes{Sandbox: p.c.sandboxView(sb), Routes: p.c.routesView(sb)}, nil
+}
+
+// dryRun finds what only the sandbox itself tells to be wrong.
+func dryRun(sb store.Sandbox, change func(*store.Sandbox) error) (store.Sandbox, error) {
+	sb.Ports = slices.Clone(sb.Ports)
+	return sb, change(&sb)
+}
+
+// planUpdate checks req and returns what it does to a sandbox.
+func (c *Control) planUpdate(req api.UpdateSandboxRequest) (func(*store.Sandbox) error, egress.Policy, error) {
+	l := c.cfg.Limits
+	var (
+		policy  egress.Policy
+		vcpus   int
+		timeout int64
+		ports   []int
+		keep    *api.SnapshotRetention
+	)
+	err := inOrder(
+		func() (err error) {
+			if req.NetworkPolicy != nil {
+				policy, err = egress.Parse(*req.NetworkPolicy)
+			}
+			return err
+		},
+		func() (err error) {
+			if req.Resources != nil {
+				vcpus, err = l.ValidateResources(req.Resources)
+			}
+			return err
+		},
+		func() error {
+			d, err := l.ValidateTimeout("timeout", req.Timeout)
+			timeout = d.Milliseconds()
+			return err
+		},
+		func() (err error) {
+			if req.Ports != nil {
+				ports, err = api.ValidatePorts(*req.Ports)
+			}
+			return err
+		},
+		func() error {
+			if req.Tags == nil {
+				return nil
+			}
+			return api.ValidateTags(*req.Tags)
+		},
+		func() error {
+			if req.Mounts == nil {
+				return nil
+			}
+			return knownDrives(*req.Mounts)
+		},
+		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
+		func() (err error) {
+			if k := req.KeepLastSnapshots; k.Set && !k.Null {
+				keep, err = api.ValidateKeepLast(&k.Value)
+			}
+			return err
+		},
+		func() error {
+			if req.CurrentSnapshotID != "" {
+				return api.NotFound("snapshot", req.CurrentSnapshotID)
+			}
+			return nil
+		},
+	)
+	if err != nil {
+		return nil, policy, err
+	}
+	return func(sb *store.Sandbox) error {
+		sb.UpdatedAt = c.now()
+		replace(&sb.Persistent, req.Persistent)
+		replace(&sb.NetworkID, req.NetworkID)
+		replace(&sb.Tags, req.Tags)
+		replace(&sb.FailoverRegions, req.FailoverRegions)
+		if req.Region != "" {
+			sb.Region = req.Region
+		}
+		if vcpus != 0 {
+			sb.VCPUs = vcpus
+		}
+		if req.Timeout.IsSet() {
+			sb.Timeout = timeout
+		}
+		if req.NetworkPolicy != nil {
+			sb.NetworkPolicy = req.NetworkPolicy
+		}
+		if req.Ports != nil {
+			sb.Ports = withPorts(sb.Ports, ports)
+		}
+		if req.SnapshotExpiration.IsSet() {
+			sb.SnapshotExpiration = optional(req.SnapshotExpiration)
+		}
+		if req.KeepLastSnapshots.Set {
+			sb.KeepLast = keep
+		}
+		return api.ValidateRegions(sb.Region, sb.FailoverRegions)
+	}, policy, nil
+}
+
+func replace[T any](old, new *T) {
+	if new != nil {
+		*old = *new
+	}
+}
+
+// withPorts is the list of ports, each with the subdomain that it has had.
+func withPorts(old []store.Port, ports []int) []store.Port {
+	out := make([]store.Port, 0, len(ports))
+	for _, port := range ports {
+		i := slices.IndexFunc(old, func(p store.Port) bool { return p.Port == port })
+		if i >= 0 {
+			out = append(out, old[i])
+		} else {
+			out = append(out, store.Port{Port: port, Subdomain: api.NewSubdomain()})
+		}
+	}
+	return out
+}
