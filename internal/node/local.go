@@ -13,14 +13,16 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/netstack"
 )
 
 // Config of a node on this host.
 type Config struct {
 	Driver driver.Driver
 	Logger *slog.Logger
-	// DNS upstream servers ("host" or "host:port"); empty: the host's own.
-	DNS []string
+	// Upstream answers the DNS queries that policies allow; nil: the host's
+	// own resolvers.
+	Upstream netstack.Upstream
 	// MaxVCPUs one sandbox may ask for; 0: twice the host's CPUs, at least 4.
 	MaxVCPUs int
 	// ReserveBytes of the host's memory that no new machine may touch; 0: a

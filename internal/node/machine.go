@@ -58,7 +58,7 @@ func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 		return nil, fmt.Errorf("make secret of machine %s: %w", id, err)
 	}
 	// Deny-all until a session claims the machine: a warm one needs no network.
-	m.net, err = netstack.New(netstack.Config{Cable: dm.Cable(), Policy: egress.DenyAll(), DNS: n.cfg.DNS, Hostname: Hostname, Logger: n.cfg.Logger})
+	m.net, err = netstack.New(netstack.Config{Cable: dm.Cable(), Policy: egress.DenyAll(), Upstream: n.cfg.Upstream, Hostname: Hostname, Logger: n.cfg.Logger})
 	go n.watch(m)
 	if err != nil {
 		return nil, fmt.Errorf("network of machine %s: %w", id, err)
@@ -103,7 +103,7 @@ func (m *machine) dialAgent(ctx context.Context) (*guest.Conn, error) {
 		}
 	}()
 	c, err := guest.Dial(ctx, func(ctx context.Context) (net.Conn, error) {
-		return m.net.DialContext(ctx, driver.AgentPort)
+		return m.net.DialAgent(ctx)
 	}, m.secret)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
@@ -232,7 +232,10 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	var c net.Conn
 	err := m.call(ctx, func(g *guest.Conn) (err error) { c, err = g.DialPort(ctx, port); return err })
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return m.net.Count(c), nil
 }
 
 func (m *machine) SetPolicy(_ context.Context, p egress.Policy) error {

@@ -102,6 +102,9 @@ func (c *call) noRoute(methods []string) {
 func (c *call) authenticate() error {
 	scheme, token, _ := strings.Cut(c.r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
+	if scheme == "" && c.s.local != "" {
+		scheme, token = "Bearer", c.s.local
+	}
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return api.Errorf(api.CodeUnauthorized, "a token is missing; send the header Authorization: Bearer TOKEN, with a token of `glovebox token create`")
 	}

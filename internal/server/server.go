@@ -38,6 +38,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Health is asked by /healthz; nil is always ready.
 	Health func() Health
+	// LocalToken, if not empty, is the token of requests that bring none: for a
+	// listener that only this machine's root can reach.
+	LocalToken string
 	// PublicURL is where clients reach this server, such as
 	// "https://glovebox.example.com"; "" is the address of each request.
 	PublicURL string
@@ -71,6 +74,7 @@ type Server struct {
 	control   Control
 	log       *slog.Logger
 	health    func() Health
+	local     string // Config.LocalToken
 	publicURL string
 	isPreview func(string) bool
 	preview   http.Handler
@@ -94,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("server: Config.Control is missing")
 	}
 	s := &Server{
-		control: cfg.Control, log: cfg.Logger, health: cfg.Health, publicURL: cfg.PublicURL,
+		control: cfg.Control, log: cfg.Logger, health: cfg.Health, local: cfg.LocalToken, publicURL: cfg.PublicURL,
 		isPreview: cfg.IsPreviewHost, preview: cfg.Preview,
 		maxBody: cfg.MaxBody, grace: cfg.Grace,
 		prefix: api.NewID("")[:8],

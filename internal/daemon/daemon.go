@@ -1,0 +1,201 @@
+// Package daemon puts the parts of a Glovebox server together: store, images,
+// driver, node, control and HTTP, over one data directory.
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// Config of a Daemon. DataDir is required.
+type Config struct {
+	// DataDir holds everything that lasts. Made if missing; one server at a
+	// time.
+	DataDir string
+	// PublicURL is where clients reach the API, if not at the listener's own
+	// address.
+	PublicURL string
+	// PreviewDomain, if not empty, is the domain below which every port has
+	// its https address; else ports are at http://SUBDOMAIN.localhost:PORT.
+	PreviewDomain string
+	// FirstToken may use any project; empty: there is none.
+	FirstToken string
+	// DNS servers, as in GLOVEBOX_DNS; empty: the host's.
+	DNS string
+	// Warm is how many machines wait for each image in demand.
+	Warm int
+	// OneShot serves one command of the CLI: no warm machines, no socket in
+	// the data directory, no default image made unasked.
+	OneShot bool
+	// Version of the program, for the status.
+	Version string
+	Logger  *slog.Logger
+}
+
+// DefaultWarm is Config.Warm where nobody says otherwise.
+const DefaultWarm = 2
+
+// Daemon is a server that is open. Serve it, then Close it.
+type Daemon struct {
+	cfg     Config
+	log     *slog.Logger
+	token   string // for this machine's root, and for OneShot
+	ready   *readiness
+	store   store.Store
+	images  *image.Store
+	node    node.Node
+	control *control.Control
+
+	mu      sync.Mutex
+	public  *url.URL // where previews are reached; set by Serve
+	closers []closer
+}
+
+// closer undoes one step of Open.
+type closer struct {
+	what  string
+	close func(context.Context) error
+}
+
+// Open takes the data directory and starts everything but the listeners. What
+// an earlier, dead server left running is ended first. On error nothing stays.
+func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	d := &Daemon{cfg: cfg, log: cfg.Logger, token: cmp.Or(cfg.FirstToken, "local_"+rand.Text()), ready: newReadiness()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	lock, err := lockDir(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	d.onClose("data directory", func(context.Context) error { return lock.Close() })
+	if err := d.openStores(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.openNode(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.openControl(ctx); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Daemon) onClose(what string, f func(context.Context) error) {
+	d.closers = append(d.closers, closer{what, f})
+}
+
+// Close ends every sandbox, waits until nothing of them is left and gives the
+// data directory up. Call it after Serve has returned. Idempotent.
+func (d *Daemon) Close(ctx context.Context) error {
+	d.mu.Lock()
+	closers := d.closers
+	d.closers = nil
+	d.mu.Unlock()
+	var errs []error
+	for i := len(closers) - 1; i >= 0; i-- {
+		if err := closers[i].close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", closers[i].what, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Token may use any project of this daemon.
+func (d *Daemon) Token() string { return d.token }
+
+// SocketPath is where the server of a data directory accepts this machine's
+// root without a token.
+func SocketPath(dataDir string) string { return filepath.Join(dataDir, "glovebox.sock") }
+
+// Serve answers requests on ln, and on the socket of the data directory,
+// until ctx ends. It closes ln.
+func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
+	d.setPublic(ln.Addr())
+	api, err := d.newServer(false)
+	if err != nil {
+		ln.Close()
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if !d.cfg.OneShot {
+		local, err := d.newServer(true)
+		if err != nil {
+			ln.Close()
+			return err
+		}
+		socket, err := listenSocket(ctx, SocketPath(d.cfg.DataDir))
+		if err != nil {
+			ln.Close()
+			return err
+		}
+		g.Go(func() error { return local.Serve(ctx, socket) })
+		d.log.Info("serving", "address", "http://"+ln.Addr().String(), "data", d.cfg.DataDir)
+	}
+	g.Go(func() error { return api.Serve(ctx, ln) })
+	preparing := make(chan struct{})
+	go func() {
+		defer close(preparing)
+		d.prepare(ctx)
+	}()
+	err = g.Wait()
+	<-preparing
+	return err
+}
+
+// listenSocket listens at path for the owner of the data directory alone. A
+// socket that a dead server left there is replaced: the lock is ours.
+func listenSocket(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove the socket of an earlier server: %w", err)
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("protect socket %s: %w", path, err)
+	}
+	return ln, nil
+}
+
+func (d *Daemon) newServer(local bool) (*server.Server, error) {
+	cfg := server.Config{
+		Control:   serverControl{d.control},
+		Logger:    d.log,
+		Health:    d.ready.health,
+		PublicURL: d.cfg.PublicURL,
+	}
+	if local {
+		cfg.LocalToken = d.token
+	}
+	d.addPreview(&cfg)
+	return server.New(cfg)
+}

@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/netstack"
+	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/preview"
+	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+func (d *Daemon) openStores(ctx context.Context) (err error) {
+	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, "glovebox.db")); err != nil {
+		return err
+	}
+	d.onClose("store", func(context.Context) error { return d.store.Close() })
+	d.images, err = image.Open(d.cfg.DataDir, image.Options{PullMissing: true, Logger: d.log})
+	if err != nil {
+		return err
+	}
+	d.onClose("images", func(context.Context) error { return d.images.Close() })
+	return nil
+}
+
+func (d *Daemon) openNode(ctx context.Context) error {
+	upstream, err := netstack.NewUpstream(d.cfg.DNS)
+	if err != nil {
+		return err
+	}
+	drv, err := gvisor.New(gvisor.Options{DataDir: d.cfg.DataDir})
+	if err != nil {
+		return err
+	}
+	d.onClose("driver", func(context.Context) error { return drv.Close() })
+	warm := d.cfg.Warm
+	if d.cfg.OneShot {
+		warm = 0
+	}
+	d.node, err = node.New(ctx, node.Config{Driver: drv, Logger: d.log, Upstream: upstream, Warm: warm})
+	if err != nil {
+		return err
+	}
+	d.onClose("node", d.node.Close)
+	return nil
+}
+
+func (d *Daemon) openControl(ctx context.Context) (err error) {
+	d.control, err = control.New(control.Config{
+		Store: d.store, Node: d.node, Images: images{d}, Logger: d.log,
+		LogDir: filepath.Join(d.cfg.DataDir, "sessions"), PreviewURL: d.previewURL,
+		RootToken: d.token, Version: d.cfg.Version,
+	})
+	if err != nil {
+		return err
+	}
+	// From here on control closes the node and the store.
+	d.closers = slices.DeleteFunc(d.closers, func(c closer) bool { return c.what == "node" || c.what == "store" })
+	d.onClose("control", d.control.Close)
+	if err := d.control.Recover(ctx); err != nil {
+		return fmt.Errorf("recover sessions of an earlier server: %w", err)
+	}
+	return nil
+}
+
+// images resolves references for control.
+type images struct{ d *Daemon }
+
+func (i images) Resolve(ctx context.Context, ref string) (image.Image, error) {
+	if ref == "" {
+		ref = image.DefaultReference
+	}
+	img, err := i.d.images.Resolve(ctx, ref, nil)
+	if errors.Is(err, image.ErrNotFound) || errors.Is(err, image.ErrInvalidReference) {
+		return image.Image{}, api.BadRequest("image: %v", err)
+	}
+	return img, err
+}
+
+// setPublic settles where previews are reached: at the listener's port, under
+// names below localhost, unless there is a domain for them.
+func (d *Daemon) setPublic(addr net.Addr) {
+	u := &url.URL{Scheme: "http", Host: "localhost"}
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.Port != 80 {
+		u.Host = fmt.Sprintf("localhost:%d", tcp.Port)
+	}
+	if d.cfg.PreviewDomain != "" {
+		u = &url.URL{Scheme: "https", Host: d.cfg.PreviewDomain}
+	}
+	d.mu.Lock()
+	d.public = u
+	d.mu.Unlock()
+}
+
+func (d *Daemon) previewURL(subdomain string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.public == nil {
+		return ""
+	}
+	u := *d.public
+	u.Host = subdomain + "." + u.Host
+	return u.String()
+}
+
+// addPreview has the server pass requests to previews on.
+func (d *Daemon) addPreview(cfg *server.Config) {
+	hosts := preview.Hosts{Domain: d.cfg.PreviewDomain}
+	h := preview.New(preview.Config{Hosts: hosts, Resolve: d.previewTarget, Logger: d.log})
+	d.onClose("previews", func(context.Context) error { h.Close(); return nil })
+	cfg.IsPreviewHost, cfg.Preview = hosts.IsPreview, h
+}
+
+func (d *Daemon) previewTarget(ctx context.Context, subdomain string) (preview.Target, error) {
+	r, err := d.control.Route(ctx, subdomain)
+	var e *api.Error
+	switch {
+	case errors.As(err, &e) && e.Code == api.CodeNotFound:
+		return preview.Target{}, preview.ErrUnknownHost
+	case err != nil:
+		return preview.Target{}, err
+	case r.State != control.RouteRunning:
+		return preview.Target{}, fmt.Errorf("%w: %s", preview.ErrStopped, r.SandboxName)
+	}
+	return preview.Target{
+		Key:     fmt.Sprintf("%s/%d", r.SessionID, r.Port),
+		Sandbox: r.SandboxName, Port: r.Port, Dial: r.Dial, Done: r.Done,
+	}, nil
+}
+
+// serverControl is the control plane in the server's terms.
+type serverControl struct{ *control.Control }
+
+func (c serverControl) Project(ctx context.Context, name string) (server.Project, error) {
+	p, err := c.Control.Project(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return project{p}, nil
+}
+
+type project struct{ *control.Project }
+
+func (p project) CommandLogs(ctx context.Context, sessionID, id string) (server.LogReader, error) {
+	r, err := p.Project.CommandLogs(ctx, sessionID, id)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (p project) OpenTerminal(ctx context.Context, sessionID string, start api.TerminalStart) (server.Terminal, error) {
+	t, err := p.Project.OpenTerminal(ctx, sessionID, start)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
