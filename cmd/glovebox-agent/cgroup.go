@@ -3,8 +3,6 @@ package main
 import (
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // cgroups knows which processes belong to which command. Membership in a
@@ -12,16 +10,19 @@ import (
 // death of parents, and the user has no way out: the hierarchy is mounted
 // nowhere. A group is used again once its processes are gone.
 type cgroups struct {
-	dir    int // holds the groups
-	free   []*cgroup
+	dir    int       // holds the groups
 	linger []*cgroup // of finished commands; processes may be left in them
 	made   int
+	buf    [512]byte
 }
 
-// cgroup is one group; procs is its cgroup.procs, open for both.
+// cgroup is one group. Its list is opened anew for each reading: version 1 of
+// Linux keeps the list of an open file for a second.
 type cgroup struct {
-	procs int
-	held  int // killings that are at work on it
+	of    *cgroups
+	list  string // path of cgroup.procs below of.dir
+	procs int    // the same, open for children that enter
+	held  int    // killings that are at work on it
 }
 
 // mount mounts the hierarchy on the empty directory at and hides it again.
@@ -60,30 +61,26 @@ const scanLinger = 4
 
 // get takes an empty group.
 func (g *cgroups) get() (*cgroup, error) {
-	var buf [32]byte
 	for range min(scanLinger, len(g.linger)) {
 		c := g.linger[0]
 		g.linger = g.linger[1:]
-		if n, err := unix.Pread(c.procs, buf[:], 0); err == nil && n == 0 && c.held == 0 {
+		if c.held == 0 && c.empty() {
 			return c, nil
 		}
 		g.linger = append(g.linger, c)
-	}
-	if n := len(g.free); n > 0 {
-		c := g.free[n-1]
-		g.free = g.free[:n-1]
-		return c, nil
 	}
 	name := "c" + itoa(g.made)
 	g.made++
 	if err := syscall.Mkdirat(g.dir, name, 0o755); err != nil {
 		return nil, opErr("make a control group", err)
 	}
-	fd, err := syscall.Openat(g.dir, name+"/cgroup.procs", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	c := &cgroup{of: g, list: name + "/cgroup.procs"}
+	fd, err := syscall.Openat(g.dir, c.list, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, opErr("open a control group", err)
 	}
-	return &cgroup{procs: fd}, nil
+	c.procs = fd
+	return c, nil
 }
 
 // put gives a group back; processes may still be in it.
@@ -93,22 +90,27 @@ func (g *cgroups) put(c *cgroup) {
 	}
 }
 
+func (c *cgroup) empty() bool {
+	pids, err := c.pids(c.of.buf[:])
+	return err == nil && len(pids) == 0
+}
+
 // pids are the processes in the group now.
 func (c *cgroup) pids(buf []byte) ([]int, error) {
+	fd, err := syscall.Openat(c.of.dir, c.list, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer syscall.Close(fd)
 	var pids []int
-	pid := 0
-	for off := int64(0); ; {
-		n, err := unix.Pread(c.procs, buf, off)
+	for pid := 0; ; {
+		n, err := syscall.Read(fd, buf)
 		if err == syscall.EINTR {
 			continue
 		}
-		if err != nil {
+		if err != nil || n <= 0 {
 			return pids, err
 		}
-		if n == 0 {
-			return pids, nil
-		}
-		off += int64(n)
 		for _, b := range buf[:n] {
 			if b >= '0' && b <= '9' {
 				pid = 10*pid + int(b-'0')

@@ -50,15 +50,15 @@ func candidates(name string, env []string) []string {
 // refused is which of the paths, none of which could be executed, says why.
 // Not every EACCES is one of the program's own: a directory of the PATH may be
 // closed to the user, or hold a directory of the program's name.
-func refused(paths []string, tried []step) (string, syscall.Errno) {
+func refused(name string, paths []string, tried []step) (string, syscall.Errno) {
 	for i, p := range paths {
-		if tried[i].errno == uintptr(syscall.EACCES) && (len(paths) == 1 || exists(p) && !isDir(p)) {
+		if tried[i].errno == uintptr(syscall.EACCES) && (hasSlash(name) || exists(p) && !isDir(p)) {
 			return p, syscall.EACCES
 		}
 	}
 	last := len(paths) - 1
 	errno := syscall.Errno(tried[last].errno)
-	if last > 0 {
+	if !hasSlash(name) {
 		errno = syscall.ENOENT
 	}
 	return paths[last], errno

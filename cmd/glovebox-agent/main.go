@@ -74,6 +74,7 @@ func newAgent() (*agent, error) {
 		scratch:  make([]byte, scratchSize),
 	}
 	syscall.Umask(0o022)
+	_ = unix.CloseRange(3, 1<<31-1, 0) // whatever came with the start is not for commands
 	quietSignals()
 	if err := a.openNull(); err != nil {
 		return nil, opErr("open /dev/null", err)

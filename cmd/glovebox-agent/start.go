@@ -225,11 +225,11 @@ func (c *command) attempt(m *wire.Start, fds *childFDs, paths, argv []string) (s
 		c.pid, c.pidfd = pid, pidfd
 		return "", 0, nil
 	}
-	return c.failed(pid, pidfd, first, chdir, paths, m.Dir)
+	return c.failed(pid, pidfd, first, chdir, paths, argv, m.Dir)
 }
 
 // failed reaps a child that did not become a program and says why.
-func (c *command) failed(pid, pidfd, first, chdir int, paths []string, dir string) (string, syscall.Errno, *wire.Failure) {
+func (c *command) failed(pid, pidfd, first, chdir int, paths, argv []string, dir string) (string, syscall.Errno, *wire.Failure) {
 	_ = syscall.Close(pidfd)
 	for {
 		if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
@@ -237,7 +237,7 @@ func (c *command) failed(pid, pidfd, first, chdir int, paths []string, dir strin
 		}
 	}
 	if childFailed == noFailure { // every path said "not here" or "not allowed"
-		path, errno := refused(paths, childSteps[first:])
+		path, errno := refused(argv[0], paths, childSteps[first:])
 		return path, errno, nil
 	}
 	at := int(childFailed)
@@ -248,5 +248,5 @@ func (c *command) failed(pid, pidfd, first, chdir int, paths []string, dir strin
 	case at == chdir:
 		return "", 0, &wire.Failure{Code: wire.CodeNoDir, Errno: uint16(errno), Text: dir}
 	}
-	return "", 0, &wire.Failure{Code: wire.CodeErrno, Errno: uint16(errno), Text: "start: prepare the process"}
+	return "", 0, &wire.Failure{Code: wire.CodeErrno, Errno: uint16(errno), Text: "start: prepare the process, system call " + itoa(int(childSteps[at].nr))}
 }

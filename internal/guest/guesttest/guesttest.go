@@ -276,3 +276,15 @@ func removeTree(dir string) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// Listen listens inside the guest's network; the test closes it.
+func (g *Guest) Listen(t testing.TB, addr string) (l net.Listener) {
+	t.Helper()
+	var err error
+	g.do(func() { l, err = net.Listen("tcp", addr) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
