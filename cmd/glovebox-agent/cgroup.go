@@ -25,13 +25,22 @@ type cgroup struct {
 	held  int    // killings that are at work on it
 }
 
-// mount mounts the hierarchy on the empty directory at and hides it again.
-// One without controllers is enough; where the kernel has no version 1, the
-// unified hierarchy serves as well.
-func (g *cgroups) mount(at string) error {
-	err := syscall.Mount("none", at, "cgroup", 0, "none,name=glovebox")
-	if err != nil {
-		err = syscall.Mount("none", at, "cgroup2", 0, "")
+// hierarchies are the kinds of hierarchy that serve, in order of preference.
+// gVisor's children leave one without controllers, so there it has the
+// harmless one that only gVisor knows; Linux needs none; where version 1 is
+// missing, the unified hierarchy serves as well.
+var hierarchies = []struct{ kind, options string }{
+	{"cgroup", "job"},
+	{"cgroup", "none,name=glovebox"},
+	{"cgroup2", ""},
+}
+
+// mount mounts a hierarchy on the empty directory at and hides it again.
+func (g *cgroups) mount(at string) (err error) {
+	for _, h := range hierarchies {
+		if err = syscall.Mount("none", at, h.kind, 0, h.options); err == nil {
+			break
+		}
 	}
 	if err != nil {
 		return opErr("mount the control groups", err)
