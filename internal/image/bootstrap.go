@@ -22,7 +22,7 @@ import (
 var hostTools = [][2]string{{"mmdebstrap", "mmdebstrap"}, {"npm", "npm"}}
 
 // keyring holds the keys that sign the distribution's packages.
-const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+var keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 func checkTools() error {
 	var missing []string

@@ -1,7 +1,9 @@
 package image
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -37,6 +39,9 @@ func Canonical(ref string) (string, error) {
 		return "", fmt.Errorf("%w: %q: names under %s are built in, and there is only %s", ErrInvalidReference, ref, ownPrefix, DefaultReference)
 	}
 	r, err := name.ParseReference(ref)
+	if err == nil && slices.ContainsFunc(strings.Split(r.Context().Name(), "/"), isDots) {
+		err = errors.New("a component is empty or made of dots")
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %q: %w", ErrInvalidReference, ref, err)
 	}
@@ -51,6 +56,8 @@ func canonicalName(r name.Reference) string {
 	}
 	return full
 }
+
+func isDots(s string) bool { return strings.Trim(s, ".") == "" }
 
 func isDigest(s string) bool {
 	hex, ok := strings.CutPrefix(s, digestPrefix)
