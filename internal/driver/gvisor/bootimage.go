@@ -1,22 +1,27 @@
 package gvisor
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/layer"
 )
 
-// bootLayout is part of the boot image's name; it changes with what is in it.
-const bootLayout = "1"
+// bootLayout is part of the boot image's name, and to be changed with what
+// is in the image.
+const bootLayout = "2"
 
 // bootDirs are the empty directories of a bare machine.
 func bootDirs() []string {
-	dirs := []string{"proc", "sys", "dev", "tmp", "run", driver.UpperDir, driver.NewRootDir}
+	dirs := []string{"/proc", "/sys", "/dev", "/tmp", "/run", driver.UpperDir, driver.NewRootDir}
 	for i := range driver.MaxLayers {
 		dirs = append(dirs, driver.LayerDir(i))
 	}
@@ -24,31 +29,35 @@ func bootDirs() []string {
 }
 
 // makeBootImage makes the EROFS image that every machine boots from, unless
-// it is there: it holds the agent and empty directories.
-func makeBootImage(dir string, agent []byte) (string, error) {
+// it is there: it holds the agent and empty directories. Images of other
+// agents are removed; a machine that runs on one keeps it open.
+func makeBootImage(ctx context.Context, dir string, agent []byte) (string, error) {
 	sum := sha256.Sum256(append([]byte(bootLayout), agent...))
 	name := filepath.Join(dir, hex.EncodeToString(sum[:])+".erofs")
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	}
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	tree, err := os.MkdirTemp(dir, "tree")
+	f, err := os.CreateTemp(dir, "new")
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tree)
+	defer f.Close()
+	epoch := time.Unix(0, 0)
+	entries := []layer.Entry{{
+		Path: "/agent", Mode: unix.S_IFREG | 0o755, MTime: epoch,
+		Size: int64(len(agent)), Content: bytes.NewReader(agent),
+	}}
 	for _, d := range bootDirs() {
-		if err := os.Mkdir(filepath.Join(tree, d), 0o755); err != nil {
-			return "", err
-		}
+		entries = append(entries, layer.Entry{Path: d, Mode: unix.S_IFDIR | 0o755, MTime: epoch})
 	}
-	if err := os.WriteFile(filepath.Join(tree, "agent"), agent, 0o755); err != nil {
+	if _, err := layer.FromFiles(ctx, f, entries...); err != nil {
 		return "", err
 	}
-	if out, err := exec.Command("mkfs.erofs", "-E", "noinline_data", name+".new", tree).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mkfs.erofs: %w: %s", err, out)
-	}
-	return name, os.Rename(name+".new", name)
+	return name, os.Rename(f.Name(), name)
 }

@@ -24,8 +24,10 @@ const (
 	// joinVar lists descriptors: files to write "0" to, to join the
 	// machine's control groups.
 	joinVar = "GLOVEBOX_JOIN"
-	// exeFD is the kernel's own executable.
-	exeFD = 3
+	// Descriptors that every kernel gets: its own executable, and the end
+	// of a pipe to be closed when layers can be mounted.
+	exeFD   = 3
+	armedFD = 4
 	// exitJoin is the exit status when that fails.
 	exitJoin = 125
 	// oomScore makes the host's kernel, short of memory itself, end a
@@ -50,7 +52,8 @@ func Main() bool {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0) // not in every container
 	os.Clearenv()
 	_ = unix.Close(exeFD) // it served its purpose
-	if err := sentryhook.Arm(); err != nil {
+	unix.CloseOnExec(armedFD)
+	if err := sentryhook.Arm(os.NewFile(armedFD, "armed")); err != nil {
 		fmt.Fprintln(os.Stderr, "arm the layer hook:", err)
 		os.Exit(1)
 	}

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -49,6 +50,10 @@ func bindControl(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "control"), nil
 }
 
+// errNoAnswer marks errors of calls that the kernel neither carried out nor
+// refused: it has ended, most likely.
+var errNoAnswer = errors.New("the sandbox kernel does not answer")
+
 // call makes one call to the kernel of the machine in dir. A call that the
 // kernel does not answer ends with ctx.
 func call(ctx context.Context, dir, method string, args, result any) error {
@@ -59,18 +64,23 @@ func call(ctx context.Context, dir, method string, args, result any) error {
 	conn, err := client.ConnectTo(path)
 	done()
 	if err != nil {
-		return fmt.Errorf("connect to the sandbox kernel: %w", err)
+		return fmt.Errorf("%w: connect: %w", errNoAnswer, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Socket.Shutdown() })
 	defer stop()
-	if err := conn.Call(method, args, result); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
+	err = conn.Call(method, args, result)
+	var refused urpc.RemoteError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("call %s: %w", method, ctx.Err())
+	case errors.As(err, &refused):
 		return fmt.Errorf("call %s: %w", method, err)
+	default:
+		return fmt.Errorf("%w: call %s: %w", errNoAnswer, method, err)
 	}
-	return nil
 }
 
 // cableBuffer is the size in bytes of each direction of a cable.

@@ -52,7 +52,7 @@ func (m *Machine) exec(ctx context.Context, argv []string) ([]byte, int, error) 
 	}
 	var pid int32
 	err = call(ctx, m.dir, boot.ContMgrExecuteAsync, &control.ExecArgs{
-		Argv: argv, WorkingDirectory: "/", ContainerID: m.spec.ID, Capabilities: caps,
+		Argv: argv, WorkingDirectory: "/", ContainerID: containerID, Capabilities: caps,
 		Envv:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 		FilePayload: control.NewFilePayload(map[int]*os.File{0: m.d.null, 1: w, 2: w}, nil),
 	}, &pid)
@@ -67,7 +67,7 @@ func (m *Machine) exec(ctx context.Context, argv []string) ([]byte, int, error) 
 		output <- b
 	}()
 	var status uint32
-	err = call(ctx, m.dir, boot.ContMgrWaitPID, &boot.WaitPIDArgs{PID: pid, CID: m.spec.ID}, &status)
+	err = call(ctx, m.dir, boot.ContMgrWaitPID, &boot.WaitPIDArgs{PID: pid, CID: containerID}, &status)
 	if err != nil {
 		m.killGuest(pid)
 		r.Close()
@@ -89,6 +89,6 @@ func (m *Machine) killGuest(pid int32) {
 	defer cancel()
 	// An error means that it has ended, or that the machine has.
 	_ = call(ctx, m.dir, boot.ContMgrSignal, &boot.SignalArgs{
-		CID: m.spec.ID, PID: pid, Signo: int32(unix.SIGKILL), Mode: boot.DeliverToProcess,
+		CID: containerID, PID: pid, Signo: int32(unix.SIGKILL), Mode: boot.DeliverToProcess,
 	}, nil)
 }

@@ -18,11 +18,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
 
 	"github.com/glovebox-dev/glovebox/internal/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -84,7 +87,7 @@ func New(opt Options) (d *Driver, err error) {
 			return nil, err
 		}
 	}
-	if d.bootImage, err = makeBootImage(filepath.Join(opt.DataDir, "boot"), agent); err != nil {
+	if d.bootImage, err = makeBootImage(context.Background(), filepath.Join(opt.DataDir, "boot"), agent); err != nil {
 		return nil, fmt.Errorf("make the boot image: %w", err)
 	}
 	if d.flags, err = kernelFlags(opt.DataDir); err != nil {
@@ -102,6 +105,7 @@ func New(opt Options) (d *Driver, err error) {
 		return nil, err
 	}
 	raiseLimits()
+	gvisorLog()
 	d.parent, d.cgroupErr = cgroup.Open(cgroupPath(opt.DataDir))
 	return d, nil
 }
@@ -113,6 +117,12 @@ func cgroupPath(dataDir string) string {
 	return "glovebox/" + hex.EncodeToString(sum[:6])
 }
 
+// groupPrefix keeps the names of control groups apart from those of the files
+// beside them, such as tasks.
+const groupPrefix = "machine-"
+
+func (d *Driver) group(id string) *cgroup.Group { return d.parent.Group(groupPrefix + id) }
+
 // raiseLimits lifts two limits that the machines inherit. All kernels run as
 // the same user, whose tasks are counted together (the control group bounds
 // each one's); and a kernel locks pages for a moment to fault them in. Without
@@ -120,6 +130,18 @@ func cgroupPath(dataDir string) string {
 func raiseLimits() {
 	for _, r := range []int{unix.RLIMIT_NPROC, unix.RLIMIT_MEMLOCK} {
 		_ = unix.Setrlimit(r, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+	}
+}
+
+// gvisorLog sends what gVisor's packages log in this process, which would go
+// to standard error, to the debug level of the default logger.
+var gvisorLog = sync.OnceFunc(func() { log.SetTarget(debugLog{}) })
+
+type debugLog struct{}
+
+func (debugLog) Emit(_ int, _ log.Level, _ time.Time, format string, v ...any) {
+	if slog.Default().Enabled(context.Background(), slog.LevelDebug) {
+		slog.Debug("gvisor", "text", fmt.Sprintf(format, v...))
 	}
 }
 

@@ -3,12 +3,12 @@ package gvisor
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
 )
 
 // The test binary is its own sandbox kernel.
@@ -19,43 +19,53 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func testAgent(t testing.TB) []byte {
-	out := filepath.Join(t.TempDir(), "agent")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/glovebox-dev/glovebox/internal/driver/drivertest/testagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the test agent: %v\n%s", err, b)
+// newDriver makes a driver that is closed when the test ends.
+func newDriver(t testing.TB, dir string, agent []byte) *Driver {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
 	}
-	b, err := os.ReadFile(out)
+	d, err := New(Options{DataDir: dir, Agent: agent, Unlimited: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
 }
 
-func TestFirst(t *testing.T) {
-	d, err := New(Options{DataDir: t.TempDir(), Agent: testAgent(t)})
+// leftovers is what is left of the machines of a data directory.
+func leftovers(t *testing.T, dir string) (left []string) {
+	t.Helper()
+	left, _ = filepath.Glob(filepath.Join(dir, "machines", "*"))
+	for _, mount := range []string{"", "memory", "cpu", "cpuacct", "pids"} {
+		groups, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", mount, cgroupPath(dir), "*"))
+		for _, g := range groups {
+			if fi, err := os.Stat(g); err == nil && fi.IsDir() {
+				left = append(left, g)
+			}
+		}
+	}
+	return left
+}
+
+func limited() bool {
+	p, err := cgroup.Open("glovebox/probe")
 	if err != nil {
-		t.Fatal(err)
+		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	t0 := time.Now()
-	m, err := d.Start(ctx, driver.Spec{ID: "a", VCPUs: 2, MemoryBytes: 512 << 20, DiskBytes: 64 << 20, Hostname: "box"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log("started", time.Since(t0))
-	for _, argv := range [][]string{{"/agent", "echo", "hi"}, {"/agent", "cat", "/proc/mounts"}, {"/agent", "cat", "/proc/meminfo"}, {"/agent", "cpus"}, {"/agent", "rlimits"}, {"/agent", "statfs", "/up"}, {"/agent", "statfs", "/dev/shm"}, {"/agent", "env"}, {"/agent", "uid"}} {
-		t0 = time.Now()
-		out, code, err := m.Exec(ctx, argv)
-		t.Logf("%v: %v %s %d %v", argv, time.Since(t0), out, code, err)
-	}
-	u, err := m.Usage(ctx)
-	t.Log(u, err)
-	t0 = time.Now()
-	if err := m.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Log("stopped", time.Since(t0), m.Err())
+	return p.Remove(context.Background()) == nil
+}
+
+func TestConformance(t *testing.T) {
+	drivertest.Run(t, drivertest.Suite{
+		New: func(t *testing.T, dir string, agent []byte) driver.Driver {
+			return newDriver(t, dir, agent)
+		},
+		Leftovers: leftovers,
+		Limited:   limited(),
+	})
 }

@@ -27,11 +27,14 @@ const (
 	// removeTimeout bounds the wait for the last processes of an ended
 	// machine to leave its control group.
 	removeTimeout = 30 * time.Second
+	// endTimeout bounds the wait for the end of a kernel that has stopped
+	// answering.
+	endTimeout = 5 * time.Second
 	// kernelLog is the file of the kernel's standard error: empty, but for
 	// a crash.
 	kernelLog = "kernel.log"
-	// tailBytes is how much of a log comes into an error.
-	tailBytes = 2048
+	// headBytes is how much of what was written comes into an error.
+	headBytes = 1024
 )
 
 // Machine is a running gVisor sandbox. It implements driver.Machine.
@@ -46,6 +49,7 @@ type Machine struct {
 	cable   int
 	disk    *os.File // the writable layer's file
 	console *os.File // read end of PID 1's standard error
+	armed   *os.File // ends when layers can be mounted
 
 	starting starting // used by Start alone
 
@@ -135,9 +139,23 @@ func (m *Machine) mountLayers(ctx context.Context, images []string) error {
 	if err := m.state.save(m.dir); err != nil {
 		return err
 	}
+	if err := m.awaitArmed(ctx); err != nil {
+		return err
+	}
 	return call(ctx, m.dir, boot.ContMgrCreateTraceSession, &boot.CreateTraceSessionArgs{
 		Config: sentryhook.Layers(dest), Force: true, FilePayload: urpc.FilePayload{Files: files},
 	}, nil)
+}
+
+// awaitArmed waits until PID 1 has started its first thread, usually the time
+// that the agent takes to listen.
+func (m *Machine) awaitArmed(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = m.armed.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := m.armed.Read(make([]byte, 1)); err != io.EOF && ctx.Err() != nil {
+		return fmt.Errorf("wait for PID 1: %w", ctx.Err())
+	}
+	return nil
 }
 
 // Usage implements driver.Machine. Without control groups it is the kernel
@@ -168,6 +186,13 @@ func (m *Machine) Usage(context.Context) (driver.Usage, error) {
 // ended replaces an error that comes of the machine's end by the reason of
 // the end.
 func (m *Machine) ended(err error) error {
+	if errors.Is(err, errNoAnswer) {
+		// The connection may break some time before the process is gone.
+		select {
+		case <-m.done:
+		case <-time.After(endTimeout):
+		}
+	}
 	select {
 	case <-m.proc.done:
 		<-m.done
@@ -194,6 +219,7 @@ func (m *Machine) watch() {
 func (m *Machine) removeAll() error {
 	m.disk.Close()
 	m.console.Close()
+	m.armed.Close()
 	if m.group != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 		defer cancel()
@@ -238,10 +264,10 @@ func (m *Machine) reason() error {
 	return m.explain(fmt.Errorf("%w: %s", driver.ErrKernel, how))
 }
 
-// explain adds what the kernel and PID 1 wrote last.
+// explain adds what the kernel and PID 1 wrote.
 func (m *Machine) explain(err error) error {
 	var said []string
-	if s := tail(filepath.Join(m.dir, kernelLog)); s != "" {
+	if s := head(filepath.Join(m.dir, kernelLog)); s != "" {
 		said = append(said, "kernel: "+s)
 	}
 	if s := m.readConsole(); s != "" {
@@ -253,17 +279,15 @@ func (m *Machine) explain(err error) error {
 	return fmt.Errorf("%w; %s", err, strings.Join(said, "; "))
 }
 
-// tail is the end of a text file, in one line.
-func tail(name string) string {
+// head is the beginning of a text file, in one line: a Go program that crashes
+// says first why, and then where everything was.
+func head(name string) string {
 	f, err := os.Open(name)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	if fi, err := f.Stat(); err == nil && fi.Size() > tailBytes {
-		_, _ = f.Seek(-tailBytes, io.SeekEnd)
-	}
-	b, _ := io.ReadAll(io.LimitReader(f, tailBytes))
+	b, _ := io.ReadAll(io.LimitReader(f, headBytes))
 	return printable(b)
 }
 
@@ -276,7 +300,7 @@ func (m *Machine) readConsole() string {
 	if err != nil {
 		return ""
 	}
-	b := make([]byte, tailBytes)
+	b := make([]byte, headBytes)
 	n := 0
 	_ = conn.Read(func(fd uintptr) bool {
 		n, _ = unix.Read(int(fd), b)

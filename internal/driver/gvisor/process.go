@@ -43,7 +43,7 @@ type process struct {
 
 // launch is what a kernel gets at its start. The files stay the caller's.
 type launch struct {
-	id         string
+	dir        string // the machine's; only a name, to be seen by ps
 	spec       *specs.Spec
 	confs      specutils.GoferMountConfFlags
 	cpus       int
@@ -54,6 +54,7 @@ type launch struct {
 	log        *os.File // standard error of the kernel
 	console    *os.File // standard error of PID 1
 	booted     *os.File // gets a byte when the kernel takes calls
+	armed      *os.File // is closed when layers can be mounted
 	group      *cgroup.Group
 	v2         bool
 }
@@ -80,7 +81,7 @@ func (d *Driver) spawn(l launch) (*process, error) {
 		Stderr: l.log,
 		Dir:    "/",
 
-		ExtraFiles: []*os.File{d.exe},
+		ExtraFiles: []*os.File{d.exe, l.armed},
 	}
 	give := func(name string, files ...*os.File) {
 		for _, f := range files {
@@ -88,7 +89,7 @@ func (d *Driver) spawn(l launch) (*process, error) {
 			cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		}
 	}
-	cmd.Args = append(cmd.Args, "boot", "--bundle=/", "--apply-caps", "--setup-root",
+	cmd.Args = append(cmd.Args, "boot", "--bundle="+l.dir, "--apply-caps", "--setup-root",
 		"--gofer-mount-confs="+l.confs.String(),
 		"--cpu-num="+strconv.Itoa(l.cpus),
 		"--total-memory="+strconv.FormatInt(l.memory, 10),
@@ -113,7 +114,7 @@ func (d *Driver) spawn(l launch) (*process, error) {
 		return nil, err
 	}
 	defer closeGroup()
-	cmd.Args = append(cmd.Args, l.id)
+	cmd.Args = append(cmd.Args, containerID)
 	if err := cmd.Start(); err != nil {
 		return nil, d.explainStart(err)
 	}

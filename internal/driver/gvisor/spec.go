@@ -57,6 +57,11 @@ func kernelFlags(dataDir string) ([]string, error) {
 	return conf.ToFlags(), nil
 }
 
+// containerID names the machine to its own kernel. It is the same for all: the
+// guest can see it, and some names would clash with names that the kernel has
+// (tasks, for one, ends it).
+const containerID = "machine"
+
 // emptyDir stands where gVisor wants a path on the host that it never opens.
 const emptyDir = "/nonexistent"
 
@@ -93,7 +98,7 @@ func guestSpec(s driver.Spec, bootImage string) (*specs.Spec, specutils.GoferMou
 		}},
 		Annotations: map[string]string{
 			// The name ties what a checkpoint saved to what restores it.
-			"io.kubernetes.cri.container-name": "machine",
+			"io.kubernetes.cri.container-name": containerID,
 			"dev.gvisor.spec.rootfs.source":    bootImage,
 			"dev.gvisor.spec.rootfs.type":      "erofs",
 		},

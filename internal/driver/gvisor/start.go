@@ -108,11 +108,11 @@ func (d *Driver) start(ctx context.Context, spec driver.Spec) (_ *Machine, err e
 
 // starting is what only the start of a machine needs.
 type starting struct {
-	control, log, console, guestCable, booted, bootedKernel, image, store *os.File
+	control, log, console, guestCable, booted, bootedKernel, armed, image, store *os.File
 }
 
 func (s *starting) close() {
-	for _, f := range []*os.File{s.control, s.log, s.console, s.guestCable, s.booted, s.bootedKernel, s.image, s.store} {
+	for _, f := range []*os.File{s.control, s.log, s.console, s.guestCable, s.booted, s.bootedKernel, s.armed, s.image, s.store} {
 		if f != nil {
 			f.Close()
 		}
@@ -138,7 +138,7 @@ func (m *Machine) makeGroup(_ context.Context, cu *cleanup.Cleanup) error {
 	if m.d.parent == nil {
 		return nil
 	}
-	g := m.d.parent.Group(m.spec.ID)
+	g := m.d.group(m.spec.ID)
 	err := g.Create(cgroup.Limits{
 		MemoryBytes: m.spec.MemoryBytes + overheadBytes + m.spec.MemoryBytes/overheadShare,
 		MilliCPUs:   int64(m.spec.VCPUs) * 1000,
@@ -184,6 +184,10 @@ func (m *Machine) makeFiles(_ context.Context, cu *cleanup.Cleanup) (err error) 
 	if s.booted, s.bootedKernel, err = os.Pipe(); err != nil {
 		return err
 	}
+	if m.armed, s.armed, err = os.Pipe(); err != nil {
+		return err
+	}
+	cu.Add(func() { m.armed.Close() })
 	s.control, err = bindControl(m.dir)
 	return err
 }
@@ -213,9 +217,9 @@ func (m *Machine) spawn(_ context.Context, cu *cleanup.Cleanup) error {
 	s := &m.starting
 	spec, confs := guestSpec(m.spec, m.d.bootImage)
 	p, err := m.d.spawn(launch{
-		id: m.spec.ID, spec: spec, confs: confs, cpus: m.spec.VCPUs, memory: m.spec.MemoryBytes,
+		dir: m.dir, spec: spec, confs: confs, cpus: m.spec.VCPUs, memory: m.spec.MemoryBytes,
 		images: []*os.File{s.image}, filestores: []*os.File{s.store},
-		control: s.control, log: s.log, console: s.console, booted: s.bootedKernel,
+		control: s.control, log: s.log, console: s.console, booted: s.bootedKernel, armed: s.armed,
 		group: m.group, v2: m.group != nil && m.d.parent.Version() == 2,
 	})
 	if err != nil {
@@ -226,7 +230,8 @@ func (m *Machine) spawn(_ context.Context, cu *cleanup.Cleanup) error {
 	// So that the end of the kernel is the end of these.
 	s.bootedKernel.Close()
 	s.console.Close()
-	s.bootedKernel, s.console = nil, nil
+	s.armed.Close()
+	s.bootedKernel, s.console, s.armed = nil, nil, nil
 	return nil
 }
 
@@ -253,6 +258,6 @@ func (m *Machine) run(ctx context.Context, _ *cleanup.Cleanup) error {
 	if err := call(ctx, m.dir, boot.ContMgrSetNetworkArgs, links(m.starting.guestCable), nil); err != nil {
 		return err
 	}
-	id := m.spec.ID
+	id := containerID
 	return call(ctx, m.dir, boot.ContMgrRootContainerStart, &id, nil)
 }

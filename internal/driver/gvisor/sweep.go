@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,8 +38,10 @@ func (d *Driver) Sweep(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range groups {
-			ids[id] = true
+		for _, name := range groups {
+			if id, ok := strings.CutPrefix(name, groupPrefix); ok {
+				ids[id] = true
+			}
 		}
 	}
 	var swept []string
@@ -66,7 +69,7 @@ func (d *Driver) sweep(ctx context.Context, id string) error {
 		}
 	}
 	if d.parent != nil {
-		if err := d.parent.Group(id).Remove(ctx); err != nil {
+		if err := d.group(id).Remove(ctx); err != nil {
 			return err
 		}
 	}

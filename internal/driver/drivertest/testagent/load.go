@@ -68,15 +68,18 @@ func touch(a []string) {
 	fmt.Println("touched")
 }
 
-// forks N: starts up to N processes that wait, prints how many it could, and
-// ends them.
+// forks N [UID]: starts up to N processes that wait, as that user, prints how
+// many it could and why no more, and ends them.
 func forks(a []string) {
 	max, _ := strconv.Atoi(a[0])
+	if uid, _ := strconv.Atoi(a[1]); uid > 0 {
+		fail(syscall.Setuid(uid))
+	}
 	var pids []int
 	var err error
 	for len(pids) < max {
 		var pid int
-		if pid, err = syscall.ForkExec("/proc/self/exe", []string{"agent", "sleep", "1h"}, &syscall.ProcAttr{}); err != nil {
+		if pid, err = syscall.ForkExec("/agent", []string{"agent", "sleep", "1h"}, &syscall.ProcAttr{}); err != nil {
 			break
 		}
 		pids = append(pids, pid)

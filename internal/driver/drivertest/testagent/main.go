@@ -60,6 +60,12 @@ func answer(w io.Writer, line string) {
 		os.Exit(3)
 	case f[0] == "panic":
 		panic("the agent is unwell")
+	case f[0] == "read":
+		b, err := os.ReadFile(f[1])
+		if err != nil {
+			b = []byte(err.Error())
+		}
+		fmt.Fprintf(w, "%s\n", b)
 	case f[0] == "assemble":
 		fmt.Fprintln(w, errText(assemble(f[1])))
 	}
@@ -140,6 +146,7 @@ var commands = map[string]func(args []string){
 	"burn":  burn,
 	"fill":  fill,
 	"touch": touch,
+	"hold":  func(a []string) { touch(a); select {} },
 	"forks": forks,
 	"connect": func(a []string) {
 		c, err := net.DialTimeout(a[0], a[1], 5*time.Second)

@@ -9,7 +9,8 @@
 //
 //	Arm    (in the kernel's process, before it boots): a session with the point
 //	       sentry/clone. The first thread that PID 1 makes gives the kernel
-//	       object; a Go program makes several before it runs main.
+//	       object; a Go program makes several before it runs main. A closed
+//	       pipe tells the driver.
 //	Layers (a remote call, when a machine is claimed): a session without points,
 //	       which ends the tracing; each of its sinks mounts one EROFS image.
 //
@@ -20,8 +21,9 @@ package sentryhook
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/fd"
@@ -38,16 +40,16 @@ const (
 	sinkName = "glovebox"
 	opArm    = "arm"
 	opMount  = "mount"
-
-	// armTimeout bounds how long a mount waits for PID 1's first thread.
-	armTimeout = 10 * time.Second
 )
 
 func init() { seccheck.RegisterSink(seccheck.SinkDesc{Name: sinkName, New: call}) }
 
 // Arm makes this process, which is about to become a sandbox kernel, keep
-// the kernel object as soon as the guest makes its first thread.
-func Arm() error {
+// the kernel object as soon as the guest makes its first thread, and close
+// armed then. Layers must not be called before: a new session ends the armed
+// one first.
+func Arm(armed *os.File) error {
+	guest.armed = armed
 	seccheck.Initialize() // the points; the kernel does it again, to no effect
 	return seccheck.Create(&seccheck.SessionConfig{
 		Name:   seccheck.DefaultSessionName,
@@ -66,11 +68,11 @@ func Layers(dest []string) seccheck.SessionConfig {
 	return c
 }
 
-var guest = struct {
+var guest struct {
 	once   sync.Once
-	kernel *kernel.Kernel
-	ready  chan struct{}
-}{ready: make(chan struct{})}
+	armed  *os.File
+	kernel atomic.Pointer[kernel.Kernel]
+}
 
 type sink struct{ seccheck.SinkDefaults }
 
@@ -80,8 +82,8 @@ func (sink) Name() string { return sinkName }
 func (sink) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
 	if t, ok := ctx.(*kernel.Task); ok {
 		guest.once.Do(func() {
-			guest.kernel = t.Kernel()
-			close(guest.ready)
+			guest.kernel.Store(t.Kernel())
+			guest.armed.Close()
 		})
 	}
 	return nil
@@ -104,12 +106,10 @@ func mountLayer(dest string, image *fd.FD) error {
 	if image == nil {
 		return errors.New("mount layer: no image came with the call")
 	}
-	select {
-	case <-guest.ready:
-	case <-time.After(armTimeout):
-		return fmt.Errorf("mount layer: PID 1 has not started a thread within %v", armTimeout)
+	k := guest.kernel.Load()
+	if k == nil {
+		return errors.New("mount layer: PID 1 has not started a thread yet")
 	}
-	k := guest.kernel
 	ctx := k.SupervisorContext()
 	t := k.GlobalInit().Leader()
 	root := t.FSContext().RootDirectory()
