@@ -191,7 +191,7 @@ func full(a netip.AddrPort) tcpip.FullAddress {
 }
 
 func (g *guest) dial(addr string) (*gonet.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := gonet.DialContextTCP(ctx, g.stack, full(netip.MustParseAddrPort(addr)), ipv4.ProtocolNumber)
 	if err != nil {
@@ -282,8 +282,8 @@ func (c packetConn) WriteTo(b []byte, _ net.Addr) (int, error) { return c.Write(
 type testWriter struct{ testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
-	if testing.Verbose() {
-		w.Logf("%s", b)
+	if t, ok := w.TB.(*testing.T); ok && testing.Verbose() {
+		t.Logf("%s", b)
 	}
 	return len(b), nil
 }
