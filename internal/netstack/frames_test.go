@@ -214,7 +214,7 @@ func FuzzFrames(f *testing.F) {
 				break
 			}
 		}
-		for a := range o.dials {
+		for a := range o.clearDials() {
 			if v := s.judge.Recheck(egress.TCP, a, nil); !v.Allowed {
 				t.Errorf("dialled %s", a)
 			}

@@ -56,6 +56,9 @@ func (o *outside) dial(ctx context.Context, network string, dst netip.AddrPort) 
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
+	if to == "no route" {
+		return nil, &net.OpError{Op: "dial", Err: unix.EHOSTUNREACH}
+	}
 	var d net.Dialer
 	return d.DialContext(ctx, network, to)
 }
@@ -72,6 +75,15 @@ func (o *outside) dialled(addr string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.dials[netip.MustParseAddrPort(addr)]
+}
+
+// clearDials returns what was dialled since it was called before.
+func (o *outside) clearDials() map[netip.AddrPort]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d := o.dials
+	o.dials = map[netip.AddrPort]int{}
+	return d
 }
 
 // record adds a resource record in zone file form.

@@ -66,6 +66,7 @@ type Stack struct {
 	link  *link
 	stack *stack.Stack
 	flows *flows
+	dials *dials
 
 	ingress, egress atomic.Uint64 // bytes into and out of the sandbox
 
@@ -112,8 +113,8 @@ func (s *Stack) setUp() error {
 		return err
 	}
 	// The handlers come first, so that no packet is seen without them.
-	fwd := tcp.NewForwarder(s.stack, 0, maxDials, s.handleTCP)
-	s.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, fwd.HandlePacket)
+	s.dials = newDials(s.stack, s.handleTCP)
+	s.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, s.dials.handlePacket)
 	s.stack.SetTransportProtocolHandler(udp.ProtocolNumber, s.handleUDP)
 	if e := s.stack.CreateNICWithOptions(nicID, s.link, stack.NICOptions{Disabled: true}); e != nil {
 		return fmt.Errorf("create NIC: %s", e)

@@ -109,6 +109,15 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s was dialled", a)
 		}
 	}
+	o.route("93.0.0.3:80", "no route")
+	if _, err := g.dial("93.0.0.3:80"); !errors.Is(err, syscall.EHOSTUNREACH) {
+		t.Errorf("a peer without a route: %v", err)
+	}
+	await(t, "no packet to be kept", func() bool {
+		s.dials.mu.Lock()
+		defer s.dials.mu.Unlock()
+		return len(s.dials.syns) == 0
+	})
 	if _, err := g.dial("93.0.0.2:80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a peer that refuses: %v", err)
 	}

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
@@ -25,42 +29,120 @@ const (
 	keepAlive        = 60 * time.Second
 )
 
-// handleTCP decides on one connection attempt of the guest, in a goroutine
-// of its own. The guest's handshake is completed only after the outside's,
-// so that it sees a refused or unreachable peer as such.
+// dials are the connection attempts of the guest that are not decided yet,
+// each with its first packet, to which an ICMP error can be the answer.
+type dials struct {
+	forward func(stack.TransportEndpointID, *stack.PacketBuffer) bool
+	reject  func(*stack.PacketBuffer)
+
+	mu   sync.Mutex // guards what follows
+	syns map[stack.TransportEndpointID]*stack.PacketBuffer
+}
+
+func newDials(s *stack.Stack, handle func(*tcp.ForwarderRequest)) *dials {
+	d := &dials{syns: map[stack.TransportEndpointID]*stack.PacketBuffer{}}
+	// The limit is kept here; the forwarder's own would drop packets unseen.
+	d.forward = tcp.NewForwarder(s, 0, maxDials+1, handle).HandlePacket
+	d.reject = func(syn *stack.PacketBuffer) {
+		if p, ok := s.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler); ok {
+			_ = p.SendRejectionError(syn, stack.RejectIPv4WithICMPHostUnreachable, true) // lost: the guest asks again
+		}
+	}
+	return d
+}
+
+// handlePacket is called, one packet at a time, for TCP that belongs to no
+// connection. False makes the stack answer with a reset. A SYN beyond the
+// limit is dropped: the guest's kernel repeats it.
+func (d *dials) handlePacket(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	h := header.TCP(pkt.TransportHeader().Slice())
+	if len(h) < header.TCPMinimumSize || h.Flags()&(header.TCPFlagSyn|header.TCPFlagAck) != header.TCPFlagSyn {
+		return false
+	}
+	d.mu.Lock()
+	_, known := d.syns[id]
+	if !known && len(d.syns) < maxDials {
+		d.syns[id] = pkt.Clone()
+	}
+	taken := !known && d.syns[id] != nil
+	d.mu.Unlock()
+	if known || !taken {
+		return true
+	}
+	if !d.forward(id, pkt) {
+		d.decided(id, false)
+		return false
+	}
+	return true
+}
+
+// decided forgets an attempt, or first tells the guest that the peer is out
+// of reach.
+func (d *dials) decided(id stack.TransportEndpointID, unreachable bool) {
+	d.mu.Lock()
+	syn := d.syns[id]
+	delete(d.syns, id)
+	d.mu.Unlock()
+	if syn == nil {
+		return
+	}
+	defer syn.DecRef()
+	if unreachable {
+		d.reject(syn)
+	}
+}
+
+// handleTCP is one connection attempt of the guest and what becomes of it,
+// in a goroutine of its own.
 func (s *Stack) handleTCP(r *tcp.ForwarderRequest) {
+	id := r.ID()
 	if !s.enter() {
+		s.dials.decided(id, false)
 		r.Complete(true)
 		return
 	}
 	defer s.work.Done()
-	dst := local(r.ID())
-	f := s.flows.add(s.ctx, egress.TCP, dst, maxTCP)
+	f := s.flows.add(s.ctx, egress.TCP, local(id), maxTCP)
 	if f == nil {
-		s.log.Warn("sandbox has too many connections", "dst", dst, "limit", maxTCP)
+		s.log.Warn("sandbox has too many connections", "dst", local(id), "limit", maxTCP)
+		s.dials.decided(id, false)
 		r.Complete(true)
 		return
 	}
 	defer s.flows.remove(f)
-	v := s.flows.judged(f, func() egress.Verdict { return s.judge.Connect(egress.TCP, dst) })
+	in, out := s.connect(r, f)
+	s.dials.decided(id, false)
+	if in != nil {
+		defer out.Close()
+		s.splice(f, in, out)
+	}
+}
+
+// connect judges and dials. The guest's handshake is completed only after
+// the outside's, so that it sees a refused or unreachable peer as such. In
+// all other cases than success both results are nil and r is answered.
+func (s *Stack) connect(r *tcp.ForwarderRequest, f *flow) (*guestConn, net.Conn) {
+	v := s.flows.judged(f, func() egress.Verdict { return s.judge.Connect(egress.TCP, f.dst) })
 	if !v.Allowed {
-		s.log.Debug("refused connection", "dst", dst, "rule", v.Rule, "reason", v.Reason)
+		s.log.Debug("refused connection", "dst", f.dst, "rule", v.Rule, "reason", v.Reason)
 		r.Complete(true)
-		return
+		return nil, nil
 	}
-	out, err := s.dialOut(f.ctx, "tcp", dst)
+	out, err := s.dialOut(f.ctx, "tcp", f.dst)
 	if err != nil {
-		s.log.Debug("connection failed", "dst", dst, "err", err)
-		r.Complete(true)
-		return
+		s.log.Debug("connection failed", "dst", f.dst, "err", err)
+		unreachable := f.ctx.Err() == nil && outOfReach(err)
+		s.dials.decided(r.ID(), unreachable)
+		r.Complete(!unreachable)
+		return nil, nil
 	}
-	defer out.Close()
 	in, err := s.accept(r, f)
 	if err != nil {
-		s.log.Debug("guest gave up its connection", "dst", dst, "err", err)
-		return
+		s.log.Debug("guest gave up its connection", "dst", f.dst, "err", err)
+		out.Close()
+		return nil, nil
 	}
-	s.splice(f, in, out)
+	return in, out
 }
 
 // accept completes the guest's handshake.
@@ -93,6 +175,13 @@ func (s *Stack) dialOut(ctx context.Context, network string, dst netip.AddrPort)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return s.cfg.Dial(ctx, network, dst)
+}
+
+// outOfReach tells errors that a network reports by ICMP, or not at all,
+// from those that a peer reports by a reset.
+func outOfReach(err error) bool {
+	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.ETIMEDOUT) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // hostDial is the plain Config.Dial. The address is a literal, so nothing is
