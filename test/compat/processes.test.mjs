@@ -43,6 +43,7 @@ describe("kill", { concurrency: 3 }, () => {
     for (let i = 0; i < 5; i++) await done.kill("SIGKILL");
     assert.equal((await box.sandbox.getCommand(done.cmdId)).exitCode, 0);
     await pause(2000);
+    await keep.kill(0);
     assert.equal((await box.sandbox.getCommand(keep.cmdId)).exitCode, null);
     await keep.kill("SIGKILL");
     assert.equal((await within(3000, keep.wait())).exitCode, 137);

@@ -121,7 +121,7 @@ describe("running sandboxes", { concurrency: 3 }, () => {
 
   test("signals that are none are refused", async () => {
     const command = await box.sandbox.runCommand({ cmd: "sleep", args: ["30"], detached: true });
-    for (const signal of [0, -1, 65, 1.5, "x"]) {
+    for (const signal of [-1, 65, 1.5, "x"]) {
       assertError(await api("POST", sessionPath(box.sandbox, `/cmd/${command.cmdId}/kill`), { body: { signal } }), 400, { message: /signal/ });
     }
     assert.equal((await box.sandbox.getCommand(command.cmdId)).exitCode, null);
