@@ -32,7 +32,7 @@ var layers = [][]string{
 }
 
 // free packages stand beside the layers: they hold tests and tools.
-var free = []string{"internal/archtest", "internal/bench", "compat"}
+var free = []string{"internal/archtest", "test"}
 
 // forbidden names imports that a layer order alone would allow.
 var forbidden = []struct{ from, to, why string }{

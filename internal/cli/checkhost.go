@@ -49,8 +49,19 @@ func imageMissing(name string) []finding {
 // checkDriver asks the driver what keeps it from starting machines.
 func (a *app) checkDriver(ctx context.Context) []finding {
 	const name = "driver"
+	// A directory of its own: looking at a machine must not change its data.
+	dir, err := os.MkdirTemp("", "glovebox-doctor-")
+	if err != nil {
+		return fatal(name, err.Error(), "make the directory for temporary files writable")
+	}
+	defer os.RemoveAll(dir)
+	d, err := gvisor.New(gvisor.Options{DataDir: dir})
+	if err != nil {
+		return fatal(name, err.Error(), "follow the remedies above, or use a binary made by make build")
+	}
+	defer d.Close()
 	var found []finding
-	for _, p := range gvisor.Check(ctx) {
+	for _, p := range d.Check(ctx) {
 		f := finding{Check: name, Level: levelWarning, Detail: p.Title, Remedy: p.Remedy}
 		if p.Fatal {
 			f.Level = levelFatal

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -140,14 +141,14 @@ func (a *app) checkDisk(context.Context) []finding {
 // checkDNS asks the resolver that sandboxes will use for the root's name
 // servers, a question that every resolver can answer.
 func (a *app) checkDNS(ctx context.Context) []finding {
-	servers := strings.Fields(strings.ReplaceAll(a.getenv("GLOVEBOX_DNS"), ",", " "))
-	source := "$GLOVEBOX_DNS"
+	servers := strings.Fields(strings.ReplaceAll(a.getenv(envDNS), ",", " "))
+	source := "$" + envDNS
 	if len(servers) == 0 {
 		source = "/etc/resolv.conf"
 		servers = nameservers(source)
 	}
 	if len(servers) == 0 {
-		return warning("dns", "no name server in "+source, "set GLOVEBOX_DNS to the address of one; sandboxes cannot resolve names without")
+		return warning("dns", "no name server in "+source, "set $"+envDNS+" to the address of one; sandboxes cannot resolve names without")
 	}
 	server := servers[0]
 	if _, _, err := net.SplitHostPort(server); err != nil {
@@ -159,11 +160,17 @@ func (a *app) checkDNS(ctx context.Context) []finding {
 	}}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if _, err := resolver.LookupNS(ctx, "."); err != nil {
+	// Whatever it answers, it answers; only silence counts against it.
+	if _, err := resolver.LookupNS(ctx, "."); err != nil && !answered(err) {
 		return warning("dns", fmt.Sprintf("name server %s (%s) does not answer", servers[0], source),
-			"set GLOVEBOX_DNS to one that does; sandboxes cannot resolve names without")
+			"set $"+envDNS+" to one that does; sandboxes cannot resolve names without")
 	}
 	return ok("dns", fmt.Sprintf("name server %s (%s)", servers[0], source))
+}
+
+func answered(err error) bool {
+	e, ok := errors.AsType[*net.DNSError](err)
+	return ok && !e.IsTimeout && (e.IsNotFound || strings.Contains(e.Err, "server misbehaving"))
 }
 
 func nameservers(path string) []string {

@@ -28,6 +28,9 @@ const (
 	envProject = "GLOVEBOX_PROJECT"
 	envListen  = "GLOVEBOX_LISTEN"
 	envPreview = "GLOVEBOX_PREVIEW_DOMAIN"
+
+	envPublicURL = "GLOVEBOX_PUBLIC_URL"
+	envDNS       = "GLOVEBOX_DNS"
 )
 
 // app is one invocation: its streams, environment and global flags.

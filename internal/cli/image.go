@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,18 +153,23 @@ func (a *app) make(name string, do func(*image.Store, image.ProgressFunc) (image
 
 func (a *app) imageImportCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "import PATH REFERENCE",
+		Use:   "import PATH [REFERENCE]",
 		Short: "Make an image from an archive or a directory",
 		Long: `Makes an image from an archive that docker save or an OCI tool wrote, from an
-OCI layout, or from a directory that holds a root file system.`,
-		Example: `docker save app:1 -o app.tar && glovebox image import app.tar app:1`,
-		Args:    cobra.ExactArgs(2),
+OCI layout, or from a directory that holds a root file system. Without REFERENCE
+it gets the name that the archive has for it.`,
+		Example: `docker save app:1 -o app.tar && glovebox image import app.tar`,
+		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err != nil {
 				return fail(causeOf("read", args[0], err), "check the path")
 			}
-			return a.make(args[1], func(store *image.Store, report image.ProgressFunc) (image.Image, error) {
-				return store.Import(cmd.Context(), args[0], args[1], image.ImportOptions{Progress: report})
+			ref := ""
+			if len(args) == 2 {
+				ref = args[1]
+			}
+			return a.make(cmp.Or(ref, args[0]), func(store *image.Store, report image.ProgressFunc) (image.Image, error) {
+				return store.Import(cmd.Context(), args[0], image.ImportOptions{Ref: ref, Progress: report})
 			})
 		},
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/glovebox-dev/glovebox/client"
@@ -11,7 +10,7 @@ import (
 )
 
 // startLocal opens a server within this process, for one run. It has a data
-// directory of its own below the given one, with nothing but the image in it,
+// directory of its own below the given one, with nothing but the images in it,
 // so that any number of runs go on beside each other and beside a server.
 func (a *app) startLocal(ctx context.Context, ref string) (*client.Client, func() error, error) {
 	dir, err := a.newRunDir(ctx)
@@ -48,20 +47,20 @@ func (a *app) openOneShot(ctx context.Context, dir string) (*daemon.Daemon, erro
 	return daemon.Open(ctx, daemon.Config{
 		DataDir: dir,
 		Logger:  slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelError})),
+		DNS:     a.getenv(envDNS),
 		OneShot: true,
 	})
 }
 
-// lendImage makes the image available in the data directory at dir: from that
-// of the user, where it is made or fetched first if it is missing.
+// lendImage links the user's images into the data directory at dir. The one
+// that is asked for is made or fetched first if it is missing.
 func (a *app) lendImage(ctx context.Context, dir, ref string) error {
 	from, err := a.openImages(a.dataDir)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	img, err := a.ensureImage(ctx, from, ref)
-	if err != nil {
+	if _, err := a.ensureImage(ctx, from, ref); err != nil {
 		return err
 	}
 	to, err := a.openImages(dir)
@@ -69,8 +68,5 @@ func (a *app) lendImage(ctx context.Context, dir, ref string) error {
 		return err
 	}
 	defer to.Close()
-	if err := to.Link(from, img.Digest); err != nil {
-		return fmt.Errorf("lend image %s: %w", img.Reference, err)
-	}
-	return nil
+	return to.Link(a.dataDir)
 }

@@ -17,6 +17,8 @@ import (
 type serveFlags struct {
 	listen  string
 	preview string
+	public  string
+	warm    int
 	format  string
 	level   string
 }
@@ -40,10 +42,13 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", a.env(envListen, defaultListen), "address of the HTTP API and the previews ($"+envListen+")")
 	flags.StringVar(&f.preview, "preview-domain", a.getenv(envPreview), "domain below which ports get their addresses ($"+envPreview+")")
+	flags.StringVar(&f.public, "public-url", a.getenv(envPublicURL), "address at which clients reach the API, behind a proxy ($"+envPublicURL+")")
+	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.Lookup("listen").DefValue = defaultListen
 	flags.Lookup("preview-domain").DefValue = ""
+	flags.Lookup("public-url").DefValue = ""
 	return cmd
 }
 
@@ -60,8 +65,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	}
 	defer listener.Close()
 	d, err := daemon.Open(ctx, daemon.Config{
-		DataDir: a.dataDir, Listen: f.listen, PreviewDomain: f.preview,
-		FirstToken: a.token, Logger: log,
+		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview,
+		FirstToken: a.token, DNS: a.getenv(envDNS), Warm: f.warm, Logger: log,
 	})
 	if err != nil {
 		return err
