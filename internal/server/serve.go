@@ -102,7 +102,7 @@ func (c *call) noRoute(methods []string) {
 func (c *call) authenticate() error {
 	scheme, token, _ := strings.Cut(c.r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
-	if scheme == "" && c.s.local != "" {
+	if token == "" && c.s.local != "" {
 		scheme, token = "Bearer", c.s.local
 	}
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
