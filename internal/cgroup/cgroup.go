@@ -72,7 +72,7 @@ func open(mountinfo, path string) (*Parent, error) {
 		return nil, err
 	}
 	for _, d := range l.dirs("") {
-		if err := os.MkdirAll(d, 0o755); err != nil {
+		if err := mkdirAll(d); err != nil {
 			return nil, fmt.Errorf("%w: %v: run as root, with control groups mounted writable", ErrUnavailable, err)
 		}
 	}
@@ -80,6 +80,17 @@ func open(mountinfo, path string) (*Parent, error) {
 		return nil, err
 	}
 	return &Parent{l}, nil
+}
+
+// mkdirAll makes a directory below one that another server may be removing at
+// this moment, since it is empty.
+func mkdirAll(dir string) (err error) {
+	for range 5 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return err
 }
 
 // Version is 1 or 2.
@@ -113,9 +124,17 @@ func (p *Parent) List() ([]string, error) {
 	return names, nil
 }
 
-// Remove removes the parent itself, which must hold no groups.
+// Remove removes the parent itself, which must hold no groups, and the group
+// above it if that holds nothing else.
 func (p *Parent) Remove(ctx context.Context) error {
-	return remove(ctx, p.dirs(""), func() {})
+	dirs := p.dirs("")
+	if err := remove(ctx, dirs, func() {}); err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		_ = unix.Rmdir(filepath.Dir(d)) // refused unless empty
+	}
+	return nil
 }
 
 // Create makes the group with its limits. On error nothing of it remains.

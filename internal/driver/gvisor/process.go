@@ -73,9 +73,11 @@ func (d *Driver) spawn(l launch) (*process, error) {
 	cmd := &exec.Cmd{
 		// By descriptor: the file may have been replaced, or lie where
 		// nobody cannot look.
-		Path:   fmt.Sprintf("/proc/self/fd/%d", exeFD),
-		Args:   append([]string{kernelName}, d.flags...),
-		Env:    []string{},
+		Path: fmt.Sprintf("/proc/self/fd/%d", exeFD),
+		Args: append([]string{kernelName}, d.flags...),
+		// gVisor sets GOMAXPROCS itself; without this the runtime would open the
+		// limits of the group that the server is in, and keep them.
+		Env:    []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0"},
 		Stdin:  d.null,
 		Stdout: d.null,
 		Stderr: l.log,
