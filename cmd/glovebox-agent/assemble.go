@@ -52,7 +52,7 @@ func (a *agent) assemble(m *wire.Assembly) error {
 	if err := populate(m); err != nil {
 		return err
 	}
-	if err := a.openNull(); err != nil {
+	if err := nullStdin(); err != nil {
 		return opErr("open /dev/null", err)
 	}
 	return dropCapabilities()

@@ -10,7 +10,8 @@ import (
 // death of parents, and the user has no way out: the hierarchy is mounted
 // nowhere. A group is used again once its processes are gone.
 type cgroups struct {
-	dir    int       // holds the groups
+	dir    int // holds the groups
+	free   []*cgroup
 	linger []*cgroup // of finished commands; processes may be left in them
 	made   int
 	buf    [512]byte
@@ -65,18 +66,32 @@ func (g *cgroups) mount(at string) (err error) {
 	return nil
 }
 
-// scanLinger is how many groups get looks through before it makes a new one.
+// scanLinger is how many groups of finished commands are looked at in a turn.
 const scanLinger = 4
 
-// get takes an empty group.
-func (g *cgroups) get() (*cgroup, error) {
+// flush looks for groups that are empty by now; it runs after the end of a
+// command was sent, so that no command waits for it.
+func (g *cgroups) flush() {
 	for range min(scanLinger, len(g.linger)) {
 		c := g.linger[0]
 		g.linger = g.linger[1:]
 		if c.held == 0 && c.empty() {
-			return c, nil
+			g.free = append(g.free, c)
+		} else {
+			g.linger = append(g.linger, c)
 		}
-		g.linger = append(g.linger, c)
+	}
+}
+
+// get takes an empty group.
+func (g *cgroups) get() (*cgroup, error) {
+	if len(g.free) == 0 {
+		g.flush()
+	}
+	if n := len(g.free); n > 0 {
+		c := g.free[n-1]
+		g.free = g.free[:n-1]
+		return c, nil
 	}
 	name := "c" + itoa(g.made)
 	g.made++

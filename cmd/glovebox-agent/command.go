@@ -53,10 +53,12 @@ type output struct {
 	fd      int
 	kind    wire.RecordKind
 	want    int  // bytes of room that the next read should have
+	polite  bool // O_NONBLOCK is set: it may be read without being asked to
 	blocked bool // not watched: the ring is full
 	discard bool // the command is done; whoever still writes must not block
 	closed  bool
-	writes  bool // a terminal that has input to take
+	writes  bool  // a terminal that has input to take
+	again   timer // ends a pause
 }
 
 func (o *output) event(ev uint32) {
@@ -72,7 +74,9 @@ func (o *output) event(ev uint32) {
 		}
 		return
 	}
-	if o.read() {
+	if ev == unix.EPOLLHUP && !o.c.tty { // nothing is left in the pipe
+		o.close()
+	} else if o.read() {
 		o.c.log()
 	}
 	if o.c.exited {
@@ -95,8 +99,12 @@ func (o *output) read() bool {
 	if err == syscall.EAGAIN || err == syscall.EINTR {
 		return false
 	}
-	if n <= 0 { // EIO is how a terminal says that its other side is closed
-		o.close()
+	if n <= 0 {
+		if o.c.tty && !o.c.exited {
+			o.pause()
+		} else {
+			o.close()
+		}
 		return false
 	}
 	if n == room {
@@ -105,15 +113,33 @@ func (o *output) read() bool {
 	return true
 }
 
+// pause stops watching a terminal that no process has open, for a while: the
+// command may have closed its own on the way to its end, or may open it again.
+// To close it would hang the command up.
+func (o *output) pause() {
+	o.c.a.remove(o.fd)
+	o.again.f = func() {
+		if !o.closed && !o.c.exited && o.c.a.add(o.fd, o.events(), o) != nil {
+			o.close()
+		}
+	}
+	o.c.a.arm(&o.again, time.Now().Add(graceIdle))
+}
+
 func (o *output) close() {
 	if !o.closed {
 		o.closed = true
+		o.c.a.disarm(&o.again)
 		o.c.a.close(o.fd)
 	}
 }
 
 // drain reads until there is nothing, or the ring is full.
 func (o *output) drain() {
+	if !o.closed && !o.polite {
+		o.polite = true
+		_ = syscall.SetNonblock(o.fd, true)
+	}
 	for !o.closed && !o.blocked && o.read() {
 	}
 }
@@ -122,6 +148,14 @@ func (o *output) drain() {
 func (c *command) log() {
 	if c.att != nil {
 		c.att.s.wake()
+	}
+}
+
+// event is that of pidfd.
+func (c *command) event(uint32) {
+	var ws syscall.WaitStatus
+	if pid, err := syscall.Wait4(c.pid, &ws, syscall.WNOHANG, nil); err == nil && pid == c.pid {
+		c.exit(ws)
 	}
 }
 
@@ -200,9 +234,10 @@ func (c *command) finish() {
 		}
 		o.discard = true
 	}
+	c.log()
 	c.a.cgroups.put(c.cgroup)
 	c.cgroup = nil
-	c.log()
+	c.a.touch(&c.a.cgroups) // after the session that log has touched
 	c.a.keep(c)
 }
 

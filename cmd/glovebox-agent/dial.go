@@ -39,8 +39,7 @@ func (a *agent) dial(fd int, port uint16) {
 	sp.ends[0] = end{s: sp, fd: fd, other: &sp.ends[1]}
 	sp.ends[1] = end{s: sp, fd: -1, other: &sp.ends[0]}
 	a.splices[sp] = true
-	a.mod(fd, 0)
-	a.sources[fd] = &sp.ends[0]
+	a.rewatch(fd, 0, &sp.ends[0])
 	if len(a.splices) > maxSplices {
 		sp.refuse(wire.CodeLimit, 0)
 		return

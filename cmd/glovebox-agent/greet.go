@@ -66,7 +66,6 @@ func (g *greeting) event(uint32) {
 		return
 	}
 	g.done()
-	g.a.forget(g.fd)
 	switch p.Mode {
 	case wire.ModeSession:
 		sendHello(g.fd, wire.CodeOK, 0)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -18,10 +19,18 @@ type timer struct {
 // loop waits for descriptors and timers on one thread.
 type loop struct {
 	ep      int
-	sources []source // by descriptor
+	sources []watch // by descriptor
+	gen     int32
 	timers  []*timer // few: a linear search is enough
 	dirty   []flusher
 	events  [64]syscall.EpollEvent
+}
+
+// watch is a source and the generation of its descriptor: what epoll still
+// says of one that was closed must not reach the next of the same number.
+type watch struct {
+	source
+	gen int32
 }
 
 // flusher has output to send at the end of a turn of the loop.
@@ -34,19 +43,26 @@ func (l *loop) init() (err error) {
 
 func (l *loop) add(fd int, events uint32, s source) error {
 	for fd >= len(l.sources) {
-		l.sources = append(l.sources, nil)
+		l.sources = append(l.sources, watch{})
 	}
-	ev := syscall.EpollEvent{Events: events, Fd: int32(fd)}
+	l.gen++
+	ev := syscall.EpollEvent{Events: events, Fd: int32(fd), Pad: l.gen}
 	if err := syscall.EpollCtl(l.ep, syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return opErr("epoll", err)
 	}
-	l.sources[fd] = s
+	l.sources[fd] = watch{s, l.gen}
 	return nil
 }
 
 func (l *loop) mod(fd int, events uint32) {
-	ev := syscall.EpollEvent{Events: events, Fd: int32(fd)}
+	ev := syscall.EpollEvent{Events: events, Fd: int32(fd), Pad: l.sources[fd].gen}
 	_ = syscall.EpollCtl(l.ep, syscall.EPOLL_CTL_MOD, fd, &ev)
+}
+
+// rewatch gives a watched descriptor another source.
+func (l *loop) rewatch(fd int, events uint32, s source) {
+	l.sources[fd].source = s
+	l.mod(fd, events)
 }
 
 // remove stops watching a descriptor that stays open.
@@ -57,7 +73,7 @@ func (l *loop) remove(fd int) {
 
 func (l *loop) forget(fd int) {
 	if fd < len(l.sources) {
-		l.sources[fd] = nil
+		l.sources[fd] = watch{}
 	}
 }
 
@@ -124,9 +140,12 @@ func (a *agent) run() error {
 		if err != nil && err != syscall.EINTR {
 			return opErr("epoll_wait", err)
 		}
+		// Tells the runtime that this goroutine is not one that runs for ever.
+		runtime.Gosched()
 		for i := range max(n, 0) {
-			if s := a.sources[a.events[i].Fd]; s != nil {
-				s.event(a.events[i].Events)
+			ev := &a.events[i]
+			if w := a.sources[ev.Fd]; w.source != nil && w.gen == ev.Pad {
+				w.event(ev.Events)
 			}
 		}
 		a.fire()

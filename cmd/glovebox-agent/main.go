@@ -6,8 +6,8 @@
 // until the host has stored it, and reads and writes files, all by order of
 // the host at the other end of the network cable.
 //
-// It is one thread in one loop over non-blocking descriptors (hand-offs
-// between threads are what a guest kernel is slowest at) and imports little,
+// It is one goroutine in one loop over descriptors (hand-offs between threads
+// are what a guest kernel is slowest at) and imports little,
 // since the Go runtime's start is part of every sandbox's. See
 // docs/decisions/0005-agent-in-go.md.
 package main
@@ -21,13 +21,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/wire"
 )
 
-// The loop stays on the process's first thread.
-func init() { runtime.LockOSThread() }
-
 func main() {
 	if syscall.Getpid() != 1 {
 		return // Warmup runs this binary once to warm what a start needs
 	}
+	runtime.GOMAXPROCS(1) // with one the runtime wakes no second thread to help
 	a, err := newAgent()
 	if err != nil {
 		fatal(err)
@@ -42,14 +40,13 @@ func fatal(err error) {
 	syscall.Exit(1)
 }
 
-// agent is all state of the process. Everything runs on the loop's thread.
+// agent is all state of the process. Everything runs on the loop's goroutine.
 type agent struct {
 	loop
 	secret    [32]byte
 	hasSecret bool
 	assembled bool
 	warming   map[int]bool // pids of Warmup that are not reaped yet
-	null      int          // /dev/null, open for reading and writing
 	sessions  map[*session]bool
 	splices   map[*splice]bool
 	pending   int // connections that have not said who they are
@@ -76,7 +73,7 @@ func newAgent() (*agent, error) {
 	syscall.Umask(0o022)
 	_ = unix.CloseRange(3, 1<<31-1, 0) // whatever came with the start is not for commands
 	quietSignals()
-	if err := a.openNull(); err != nil {
+	if err := nullStdin(); err != nil {
 		return nil, opErr("open /dev/null", err)
 	}
 	if err := a.loop.init(); err != nil {
@@ -85,20 +82,19 @@ func newAgent() (*agent, error) {
 	return a, a.listen()
 }
 
-// openNull also makes sure that descriptors 0 to 2 are taken, so that none of
-// the agent's own ever is one that a child replaces.
-func (a *agent) openNull() error {
+// nullStdin makes /dev/null the agent's stdin, which children without a stdin
+// of their own inherit, and sees to it that descriptors 1 and 2 are taken, so
+// that none that the agent opens ever is one that a child replaces.
+func nullStdin() error {
 	for {
 		fd, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		if fd > 2 {
-			if a.null > 2 {
-				_ = syscall.Close(a.null)
-			}
-			a.null = fd
-			return nil
+			err = syscall.Dup3(fd, 0, 0)
+			_ = syscall.Close(fd)
+			return err
 		}
 	}
 }

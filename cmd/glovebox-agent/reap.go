@@ -12,11 +12,6 @@ import (
 // tickTime is how often orphans are looked for while there are processes.
 const tickTime = 500 * time.Millisecond
 
-// reaper is the loop's source for the end of commands' processes.
-type reaper struct{ a *agent }
-
-func (r reaper) event(uint32) { r.a.reap() }
-
 // reap collects every process that has ended, the commands' and orphans, and
 // tells whether there are any left. A pid is valid until it is collected here,
 // so a signal that is sent from this thread never hits another process.

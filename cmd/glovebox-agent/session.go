@@ -58,8 +58,7 @@ func (a *agent) newSession(fd int) {
 	s := &session{a: a, fd: fd, in: make([]byte, inSize), watched: unix.EPOLLIN,
 		streams: map[uint32]stream{}, parts: map[uint32][]byte{}}
 	a.sessions[s] = true
-	a.loop.mod(fd, s.watched)
-	a.sources[fd] = s
+	a.rewatch(fd, s.watched, s)
 }
 
 func (s *session) close() {
@@ -273,6 +272,6 @@ func (s *session) watch() {
 	}
 	if want != s.watched {
 		s.watched = want
-		s.a.loop.mod(s.fd, want)
+		s.a.mod(s.fd, want)
 	}
 }

@@ -31,7 +31,7 @@ type cloneArgs struct {
 // program or has ended. Where a step ended it, *failed is that step's index.
 //
 //go:noescape
-func vforkRun(clone *cloneArgs, size uintptr, steps *step, n uintptr, failed *uintptr) (pid, errno uintptr)
+func vforkRun(clone *cloneArgs, size uintptr, steps *step, n uintptr, failed *uintptr, masks *[2]uint64) (pid, errno uintptr)
 
 func handlerAddrs() (handler, restorer uintptr)
 
@@ -42,8 +42,8 @@ var (
 	childFailed uintptr
 	childPIDFD  int32
 	childZero   = [2]byte{'0', '\n'}
+	childMasks  [2]uint64 // all signals; the thread's own mask meanwhile
 	noSignals   uint64
-	allSignals  = ^uint64(0)
 )
 
 func addr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
@@ -52,8 +52,8 @@ func addr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 const noFailure = ^uintptr(0)
 
 // spawn runs childSteps. Signals are held back meanwhile: a handler must not
-// run in the child, which has this process's memory; CLONE_CLEAR_SIGHAND has
-// reset them before the child lets signals through again.
+// run in the child, which has this process's memory. CLONE_CLEAR_SIGHAND has
+// reset the handlers when the child lets signals through again.
 func spawn(keep ...any) (pid, pidfd int, err error) {
 	childClone = cloneArgs{
 		flags:      unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD | unix.CLONE_CLEAR_SIGHAND,
@@ -61,20 +61,13 @@ func spawn(keep ...any) (pid, pidfd int, err error) {
 		exitSignal: uint64(unix.SIGCHLD),
 	}
 	childFailed = noFailure
-	var old uint64
-	sigmask(&allSignals, &old)
-	r, errno := vforkRun(&childClone, unsafe.Sizeof(childClone), &childSteps[0], uintptr(len(childSteps)), &childFailed)
-	sigmask(&old, nil)
+	childMasks = [2]uint64{^uint64(0)}
+	r, errno := vforkRun(&childClone, unsafe.Sizeof(childClone), &childSteps[0], uintptr(len(childSteps)), &childFailed, &childMasks)
 	runtime.KeepAlive(keep)
 	if errno != 0 {
 		return 0, -1, opErr("clone", syscall.Errno(errno))
 	}
 	return int(r), int(childPIDFD), nil
-}
-
-func sigmask(set, old *uint64) {
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
 }
 
 // cstrings lays strings out as C does: one block of bytes, and for each list

@@ -1,29 +1,47 @@
 #include "textflag.h"
 
-// func vforkRun(clone *cloneArgs, size uintptr, steps *step, n uintptr, failed *uintptr) (pid, errno uintptr)
+// func vforkRun(clone *cloneArgs, size uintptr, steps *step, n uintptr, failed *uintptr, masks *[2]uint64) (pid, errno uintptr)
+//
+// Signals are held back from before the clone until after it, here and not in
+// Go, so that no other goroutine gets this thread meanwhile.
 //
 // The child shares the stack, so it only reads registers and makes system
 // calls until it is another program: it never pushes, calls or returns.
-TEXT ·vforkRun(SB),NOSPLIT|NOFRAME,$0-56
+TEXT ·vforkRun(SB),NOSPLIT|NOFRAME,$0-64
 	MOVQ	steps+16(FP), R12
 	MOVQ	n+24(FP), R13
 	MOVQ	failed+32(FP), R15
+	MOVQ	masks+40(FP), R14
+	MOVQ	$2, DI // SIG_SETMASK
+	MOVQ	R14, SI
+	LEAQ	8(R14), DX
+	MOVQ	$8, R10
+	MOVQ	$14, AX // rt_sigprocmask
+	SYSCALL
 	MOVQ	clone+0(FP), DI
 	MOVQ	size+8(FP), SI
 	MOVQ	$435, AX // clone3
 	SYSCALL
 	TESTQ	AX, AX
 	JZ	child
+	MOVQ	AX, R12
+	MOVQ	$2, DI
+	LEAQ	8(R14), SI
+	XORQ	DX, DX
+	MOVQ	$8, R10
+	MOVQ	$14, AX
+	SYSCALL
+	MOVQ	R12, AX
 	CMPQ	AX, $0xfffffffffffff001
 	JCC	failedClone
-	MOVQ	AX, pid+40(FP)
-	MOVQ	$0, errno+48(FP)
+	MOVQ	AX, pid+48(FP)
+	MOVQ	$0, errno+56(FP)
 	RET
 
 failedClone:
 	NEGQ	AX
-	MOVQ	$-1, pid+40(FP)
-	MOVQ	AX, errno+48(FP)
+	MOVQ	$-1, pid+48(FP)
+	MOVQ	AX, errno+56(FP)
 	RET
 
 child:

@@ -1,30 +1,48 @@
 #include "textflag.h"
 
-// func vforkRun(clone *cloneArgs, size uintptr, steps *step, n uintptr, failed *uintptr) (pid, errno uintptr)
+// func vforkRun(clone *cloneArgs, size uintptr, steps *step, n uintptr, failed *uintptr, masks *[2]uint64) (pid, errno uintptr)
+//
+// Signals are held back from before the clone until after it, here and not in
+// Go, so that no other goroutine gets this thread meanwhile.
 //
 // The child shares the stack, so it only reads registers and makes system
 // calls until it is another program: it never stores to the stack, calls or
 // returns.
-TEXT ·vforkRun(SB),NOSPLIT|NOFRAME,$0-56
+TEXT ·vforkRun(SB),NOSPLIT|NOFRAME,$0-64
 	MOVD	steps+16(FP), R19
 	MOVD	n+24(FP), R20
 	MOVD	failed+32(FP), R21
+	MOVD	masks+40(FP), R23
+	MOVD	$2, R0 // SIG_SETMASK
+	MOVD	R23, R1
+	ADD	$8, R23, R2
+	MOVD	$8, R3
+	MOVD	$135, R8 // rt_sigprocmask
+	SVC
 	MOVD	clone+0(FP), R0
 	MOVD	size+8(FP), R1
 	MOVD	$435, R8 // clone3
 	SVC
 	CBZ	R0, child
+	MOVD	R0, R19
+	MOVD	$2, R0
+	ADD	$8, R23, R1
+	MOVD	ZR, R2
+	MOVD	$8, R3
+	MOVD	$135, R8
+	SVC
+	MOVD	R19, R0
 	CMN	$4095, R0
 	BCS	failedClone
-	MOVD	R0, pid+40(FP)
-	MOVD	ZR, errno+48(FP)
+	MOVD	R0, pid+48(FP)
+	MOVD	ZR, errno+56(FP)
 	RET
 
 failedClone:
 	NEG	R0, R0
 	MOVD	$-1, R1
-	MOVD	R1, pid+40(FP)
-	MOVD	R0, errno+48(FP)
+	MOVD	R1, pid+48(FP)
+	MOVD	R0, errno+56(FP)
 	RET
 
 child:

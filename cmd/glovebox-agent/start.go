@@ -56,17 +56,12 @@ func (a *agent) start(m *wire.Start) *wire.Failure {
 }
 
 // childFDs are the descriptors of one start: what the child gets as 0, 1, 2.
-type childFDs struct {
-	std  [3]int
-	null int // not to be closed
-}
+// -1: it inherits the agent's.
+type childFDs struct{ std [3]int }
 
 func (f *childFDs) closeChild() {
-	if f == nil {
-		return
-	}
 	for i, fd := range f.std {
-		if fd >= 0 && fd != f.null && (i == 0 || fd != f.std[0]) {
+		if fd >= 0 && (i == 0 || fd != f.std[0]) {
 			_ = syscall.Close(fd)
 		}
 		f.std[i] = -1
@@ -75,14 +70,14 @@ func (f *childFDs) closeChild() {
 
 // wire makes the pipes or the terminal.
 func (c *command) wire(m *wire.Start) (*childFDs, error) {
-	f := &childFDs{std: [3]int{c.a.null, -1, -1}, null: c.a.null}
+	f := &childFDs{std: [3]int{-1, -1, -1}}
 	if c.tty {
 		master, slave, err := openTerminal(m)
 		if err != nil {
 			return f, err
 		}
 		f.std = [3]int{slave, slave, slave}
-		o := &output{c: c, fd: master, kind: wire.RecordStdout}
+		o := &output{c: c, fd: master, kind: wire.RecordStdout, polite: true}
 		c.out = []*output{o}
 		c.in = &input{c: c, fd: master, term: o}
 		return f, nil
@@ -94,9 +89,6 @@ func (c *command) wire(m *wire.Start) (*childFDs, error) {
 		}
 		f.std[1+i] = p[1]
 		c.out = append(c.out, &output{c: c, fd: p[0], kind: k})
-		if err := syscall.SetNonblock(p[0], true); err != nil {
-			return f, err
-		}
 	}
 	if m.Flags&wire.FlagStdin == 0 {
 		return f, nil
@@ -117,7 +109,7 @@ func (c *command) watch() error {
 			return err
 		}
 	}
-	return c.a.add(c.pidfd, unix.EPOLLIN, reaper{c.a})
+	return c.a.add(c.pidfd, unix.EPOLLIN, c)
 }
 
 // abandon undoes a start.
@@ -171,20 +163,33 @@ func setSize(fd int, rows, cols uint16) error {
 func (c *command) childProgram(m *wire.Start, fds *childFDs, dir *byte, groups *uint32) (chdir int) {
 	s := append(childSteps[:0], step{nr: syscall.SYS_SETSID})
 	for i, fd := range fds.std {
+		if fd < 0 {
+			continue
+		}
 		s = append(s, step{nr: syscall.SYS_DUP3, a1: uintptr(fd), a2: uintptr(i)})
 	}
 	if c.tty {
 		s = append(s, step{nr: syscall.SYS_IOCTL, a2: unix.TIOCSCTTY})
 	}
 	s = append(s,
-		step{nr: syscall.SYS_WRITE, a1: uintptr(c.cgroup.procs), a2: addr(&childZero), a3: uintptr(len(childZero))},
-		step{nr: syscall.SYS_SETGROUPS, a1: uintptr(len(m.Groups)), a2: uintptr(unsafe.Pointer(groups))},
-		step{nr: syscall.SYS_SETRESGID, a1: uintptr(m.GID), a2: uintptr(m.GID), a3: uintptr(m.GID)},
-		step{nr: syscall.SYS_SETRESUID, a1: uintptr(m.UID), a2: uintptr(m.UID), a3: uintptr(m.UID)},
+		step{nr: syscall.SYS_WRITE, a1: uintptr(c.cgroup.procs), a2: addr(&childZero), a3: uintptr(len(childZero))})
+	if m.UID != 0 || m.GID != 0 || len(m.Groups) > 0 { // else it is the agent's
+		s = append(s, identity(m, groups)...)
+	}
+	s = append(s,
 		step{nr: syscall.SYS_CHDIR, a1: uintptr(unsafe.Pointer(dir))},
 		step{nr: syscall.SYS_RT_SIGPROCMASK, a1: sigSetmask, a2: addr(&noSignals), a4: 8})
 	childSteps = s
 	return len(s) - 2
+}
+
+// identity are the steps that make a child another user's.
+func identity(m *wire.Start, groups *uint32) []step {
+	return []step{
+		{nr: syscall.SYS_SETGROUPS, a1: uintptr(len(m.Groups)), a2: uintptr(unsafe.Pointer(groups))},
+		{nr: syscall.SYS_SETRESGID, a1: uintptr(m.GID), a2: uintptr(m.GID), a3: uintptr(m.GID)},
+		{nr: syscall.SYS_SETRESUID, a1: uintptr(m.UID), a2: uintptr(m.UID), a3: uintptr(m.UID)},
+	}
 }
 
 // exec starts the process. A program that cannot be executed comes back as
