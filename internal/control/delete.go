@@ -22,7 +22,8 @@ func (p *Project) DeleteSandbox(ctx context.Context, name string, _ bool) (*api.
 }
 
 func (p *Project) delete(ctx context.Context, sb store.Sandbox) (*api.SandboxAndRoutes, error) {
-	if s := p.c.sessionOf(sb.ID); s != nil {
+	s := p.c.sessionOf(sb.ID)
+	if s != nil {
 		s.stop("its sandbox was deleted")
 		if _, err := s.wait(ctx); err != nil {
 			return nil, err
@@ -37,7 +38,7 @@ func (p *Project) delete(ctx context.Context, sb store.Sandbox) (*api.SandboxAnd
 		return nil, err
 	}
 	err = p.c.store.DeleteSandbox(ctx, sb.ID)
-	if errors.Is(err, store.ErrNotFound) && len(sessions) > 0 {
+	if errors.Is(err, store.ErrNotFound) && s == nil {
 		return nil, api.NotFound("sandbox", sb.Name) // another call was faster
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

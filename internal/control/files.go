@@ -70,6 +70,8 @@ func (p *Project) WriteFiles(ctx context.Context, sessionID, cwd string, gzipTar
 		return nil
 	case broken != nil && ctx.Err() == nil:
 		return api.BadRequest("body: %v; send a whole gzip-compressed tar", broken)
+	case errors.Is(err, guest.ErrArchive):
+		return api.BadRequest("body: %v", err)
 	case errors.Is(err, syscall.EISDIR), errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):
 		return api.BadRequest("body: a file would take the place of a directory (%v); remove that first, or choose another path", err)
 	case errors.Is(err, syscall.ENOTDIR):

@@ -44,7 +44,7 @@ func (cmd *command) pump() {
 			cmd.lose("")
 			return
 		}
-		if err == nil || errors.Is(err, guest.ErrNoCommand) || errors.Is(err, errLogBroken) {
+		if err == nil || errors.Is(err, guest.ErrNoCommand) || errors.Is(err, guest.ErrCursor) || errors.Is(err, errLogBroken) {
 			cmd.s.c.log.Warn("output of command ended early", "session", cmd.s.id, "command", cmd.id, "err", err)
 			cmd.signal(sigKill, true)
 			cmd.lose("glovebox: the sandbox lost track of this command\n")
