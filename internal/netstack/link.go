@@ -46,6 +46,9 @@ type link struct {
 	from    tcpip.Address
 	dropped atomic.Uint64 // packets refused by accept
 
+	sending sync.Mutex // held while a packet is sent; guards stalled
+	stalled bool
+
 	mu         sync.RWMutex // guards dispatcher
 	dispatcher stack.NetworkDispatcher
 }
@@ -189,15 +192,18 @@ func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	return pkts.Len(), nil
 }
 
+// write sends one packet. Once one has found no room in time, the next ones
+// do not wait either, until the guest reads again.
 func (l *link) write(parts [][]byte) bool {
-	waited := false
-	var sent bool
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	waited, sent := false, false
 	err := l.raw.Write(func(fd uintptr) bool {
 		_, err := unix.Writev(int(fd), parts)
 		for errors.Is(err, unix.EINTR) {
 			_, err = unix.Writev(int(fd), parts)
 		}
-		if !errors.Is(err, unix.EAGAIN) {
+		if !errors.Is(err, unix.EAGAIN) || l.stalled {
 			sent = err == nil
 			return true
 		}
@@ -210,7 +216,8 @@ func (l *link) write(parts [][]byte) bool {
 	if waited {
 		_ = l.file.SetWriteDeadline(time.Time{})
 	}
-	return err == nil && sent
+	l.stalled = err != nil || !sent
+	return !l.stalled
 }
 
 // Attach implements stack.NetworkLinkEndpoint.

@@ -265,7 +265,7 @@ func TestManyConnectionsAtOnce(t *testing.T) {
 	o := newOutside()
 	o.route("93.0.0.1:80", serve(t, echo))
 	_, g := newPair(t, o, egress.AllowAll())
-	const n = 600
+	const n = maxDials + 50
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {
@@ -406,3 +406,16 @@ func TestCloseUnderLoad(t *testing.T) {
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
+
+func TestHostDial(t *testing.T) {
+	addr := netip.MustParseAddrPort(serve(t, echo))
+	c, err := hostDial(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	roundTrip(t, c)
+	if c.RemoteAddr().String() != addr.String() {
+		t.Errorf("connected to %s", c.RemoteAddr())
+	}
+}
