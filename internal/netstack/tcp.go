@@ -23,9 +23,9 @@ import (
 
 const (
 	dialTimeout = 30 * time.Second
-	// handshakeTimeout bounds the wait for the guest's last handshake packet;
-	// its kernel sends that at once.
-	handshakeTimeout = 10 * time.Second
+	// handshakeTimeout bounds the wait for the guest's last handshake packet.
+	// It comes at once, except on a host so busy that packets are lost.
+	handshakeTimeout = 60 * time.Second
 	keepAlive        = 60 * time.Second
 )
 
