@@ -48,7 +48,7 @@ func bootstrap(ctx context.Context, t *layer.Tree, dir string, progress Progress
 		`--aptopt=Acquire::Languages "none"`,
 		"--include=" + strings.Join(packages, ","),
 	}
-	for _, opt := range trimmed {
+	for _, opt := range dpkgOptions {
 		args = append(args, "--dpkgopt="+opt)
 	}
 	for _, hook := range setUp {
