@@ -116,6 +116,8 @@ func (s *session) openTerminal(ctx context.Context, c guest.Command) (*Terminal,
 func (t *Terminal) pump(ctx context.Context, w *io.PipeWriter) {
 	defer close(t.done)
 	defer t.stop()
+	// At the session's end nobody may be reading.
+	defer context.AfterFunc(ctx, func() { w.Close() })()
 	var dec wire.Decoder
 	unread := false
 	var next int64
