@@ -32,10 +32,15 @@ func (s *session) attach(id uint32, p []byte) {
 	if c.att != nil {
 		c.att.end(&wire.Failure{Code: wire.CodeSuperseded})
 	}
-	at := &attachment{s: s, id: id, c: c, pos: m.Cursor}
+	s.follow(id, c, m.Cursor)
+	c.acked()
+}
+
+// follow opens the newest attachment of a command.
+func (s *session) follow(id uint32, c *command, pos int64) {
+	at := &attachment{s: s, id: id, c: c, pos: pos}
 	c.att = at
 	s.open(id, at, at)
-	c.acked()
 }
 
 // end stops the attachment with a failure.

@@ -37,7 +37,7 @@ func (s *session) request(h wire.Header, p []byte) {
 	case wire.KindAssemble:
 		s.answer(h.Stream, s.a.assembleRequest(p))
 	case wire.KindStart:
-		s.answer(h.Stream, s.startRequest(p))
+		s.startRequest(h.Stream, p)
 	case wire.KindAttach:
 		s.attach(h.Stream, p)
 	case wire.KindSignal:
@@ -74,15 +74,27 @@ func (a *agent) takeover(by *session) {
 	}
 }
 
-func (s *session) startRequest(p []byte) *wire.Failure {
+func (s *session) startRequest(id uint32, p []byte) {
 	var m wire.Start
 	if m.Decode(p) != nil {
-		return badRequest
+		s.fail(id, badRequest)
+		return
 	}
 	if !s.a.assembled {
-		return notAssembled
+		s.fail(id, notAssembled)
+		return
 	}
-	return s.a.start(&m)
+	known := s.a.commands[m.ID] != nil
+	if f := s.a.start(&m); f != nil {
+		s.fail(id, f)
+		return
+	}
+	if known || m.Follow == 0 || s.streams[m.Follow] != nil {
+		s.ok(id)
+		return
+	}
+	s.reply(id, wire.KindOK, []byte{1})
+	s.follow(m.Follow, s.a.commands[m.ID], 0)
 }
 
 func (s *session) byID(h wire.Header, p []byte) {

@@ -61,10 +61,47 @@ func (c *Conn) StartCommand(ctx context.Context, cmd Command) error {
 	if cmd.ID == "" || len(cmd.ID) > wire.MaxID || len(cmd.Argv) == 0 {
 		return fmt.Errorf("start command %q: needs an ID of 1 to %d bytes and an argument", cmd.ID, wire.MaxID)
 	}
-	if _, err := c.call(ctx, wire.KindStart, m.Append(nil)); err != nil {
+	if err := c.start(ctx, &m); err != nil {
 		return fmt.Errorf("start command %s: %w", cmd.ID, err)
 	}
 	return nil
+}
+
+// maxEarly bounds the logs that are asked for before Attach is called.
+const maxEarly = 64
+
+// start asks for the new command's log in the same breath: a reader nearly
+// always comes, and a message fewer is felt in a short command. What the log
+// stream may bring until Attach takes it over is bounded by its window.
+func (c *Conn) start(ctx context.Context, m *wire.Start) error {
+	early, err := c.open()
+	if err != nil {
+		return err
+	}
+	m.Follow = early.id
+	p, err := c.call(ctx, wire.KindStart, m.Append(nil))
+	c.mu.Lock()
+	keep := err == nil && len(p) == 1 && c.err == nil && len(c.early) < maxEarly
+	if keep {
+		c.early[m.ID] = early
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil && ctx.Err() == nil:
+		early.close()
+	case !keep:
+		early.cancel()
+	}
+	return err
+}
+
+// takeEarly is the log stream that start has asked for, once.
+func (c *Conn) takeEarly(id string) *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.early[id]
+	delete(c.early, id)
+	return s
 }
 
 // ackEvery is how many bytes of a log are at most taken before that is said,
@@ -77,14 +114,16 @@ const ackEvery = 256 << 10
 // the agent forgets it. Errors: sink's, ErrNoCommand, ErrCursor,
 // ErrSuperseded by a newer Attach.
 func (c *Conn) Attach(ctx context.Context, id string, cursor int64, sink func(off int64, b []byte) error) error {
-	s, err := c.open()
-	if err != nil {
-		return err
+	s := c.takeEarly(id)
+	if s != nil && (cursor != 0 || s.failed()) {
+		s.cancel()
+		s = nil
 	}
-	m := wire.Attach{ID: id, Cursor: cursor}
-	if err := s.send(ctx, wire.KindAttach, m.Append(nil)); err != nil {
-		s.close()
-		return err
+	if s == nil {
+		var err error
+		if s, err = c.attach(ctx, id, cursor); err != nil {
+			return err
+		}
 	}
 	if err := s.follow(ctx, cursor, sink); err != nil {
 		s.cancel()
@@ -92,6 +131,19 @@ func (c *Conn) Attach(ctx context.Context, id string, cursor int64, sink func(of
 	}
 	s.close()
 	return nil
+}
+
+func (c *Conn) attach(ctx context.Context, id string, cursor int64) (*stream, error) {
+	s, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	m := wire.Attach{ID: id, Cursor: cursor}
+	if err := s.send(ctx, wire.KindAttach, m.Append(nil)); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *stream) follow(ctx context.Context, pos int64, sink func(off int64, b []byte) error) error {
@@ -174,6 +226,9 @@ func (c *Conn) Resize(ctx context.Context, id string, size Winsize) error {
 
 // Forget has the agent forget a finished command and what is left of its log.
 func (c *Conn) Forget(ctx context.Context, id string) error {
+	if s := c.takeEarly(id); s != nil {
+		s.close()
+	}
 	m := wire.ID{ID: id}
 	return c.commandCall(ctx, "forget", id, wire.KindForget, m.Append(nil))
 }

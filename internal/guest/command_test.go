@@ -235,6 +235,50 @@ func TestStartIsIdempotent(t *testing.T) {
 	}
 }
 
+// A start that is repeated does not take the log from its reader.
+func TestStartAgainWhileAttached(t *testing.T) {
+	_, c := assembled(t)
+	cmd := guest.Command{ID: "again", Argv: []string{"cat"}, Stdin: true}
+	begin(t, c, cmd)
+	begin(t, c, cmd)
+	end := make(chan error, 1)
+	l := newLog()
+	go func() { end <- c.Attach(ctx(t), "again", 0, l.sink) }()
+	for range 10 {
+		if err := c.WriteStdin(ctx(t), "again", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, c, cmd)
+	}
+	if err := c.CloseStdin(ctx(t), "again"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-end; err != nil || l.out.String() != "xxxxxxxxxx" {
+		t.Errorf("%v, %q", err, l.out.String())
+	}
+}
+
+// Logs that nobody reads for now hold up nothing.
+func TestStartedAndNotRead(t *testing.T) {
+	g, c := assembled(t)
+	var ids []string
+	for range 80 {
+		ids = append(ids, begin(t, c, guest.Command{Argv: []string{"seq", "1", "100000"}}))
+	}
+	if r := shell(t, c, "echo ok"); r.out != "ok\n" {
+		t.Errorf("%+v", r)
+	}
+	for i, id := range ids {
+		if i == 40 {
+			c.Close()
+			c = connect(t, g)
+		}
+		if r := finish(t, c, id); len(r.out) != 588895 {
+			t.Errorf("command %d: %d bytes", i, len(r.out))
+		}
+	}
+}
+
 // A background process neither holds up the end of its command, nor is it
 // ended by it, nor by SIGPIPE when it writes later.
 func TestBackgroundProcess(t *testing.T) {

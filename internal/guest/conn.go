@@ -41,6 +41,7 @@ type Conn struct {
 
 	mu      sync.Mutex
 	streams map[uint32]*stream
+	early   map[string]*stream // by command: see start
 	next    uint32
 	err     error // why it ended
 }
@@ -113,7 +114,7 @@ func hello(ctx context.Context, nc net.Conn, p *wire.Preface) error {
 
 func newConn(nc net.Conn, dial DialFunc, secret [32]byte) *Conn {
 	c := &Conn{dial: dial, secret: secret, nc: nc, writing: make(chan struct{}, 1), done: make(chan struct{}),
-		streams: map[uint32]*stream{}}
+		streams: map[uint32]*stream{}, early: map[string]*stream{}}
 	c.writing <- struct{}{}
 	go c.read()
 	return c
@@ -146,7 +147,7 @@ func (c *Conn) fail(err error) {
 	}
 	c.err = err
 	streams := c.streams
-	c.streams = nil
+	c.streams, c.early = nil, nil
 	c.mu.Unlock()
 	c.nc.Close()
 	close(c.done)

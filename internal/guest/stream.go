@@ -86,6 +86,13 @@ func (s *stream) put(f frame) bool {
 	return ok
 }
 
+// failed tells whether all that the stream will say is that it failed.
+func (s *stream) failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil || len(s.queue) > 0 && s.queue[0].kind == wire.KindErr
+}
+
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	s.err = err

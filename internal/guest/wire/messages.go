@@ -9,6 +9,9 @@ type Start struct {
 	Groups     []uint32
 	Flags      uint8
 	Rows, Cols uint16 // with FlagTTY
+	// Follow is the stream on which a command that this request starts is
+	// attached to at once; 0: none.
+	Follow uint32
 }
 
 // Flags of Start.
@@ -30,7 +33,8 @@ func (m *Start) Append(b []byte) []byte {
 		b = AppendU32(b, g)
 	}
 	b = append(b, m.Flags)
-	return append(b, byte(m.Rows>>8), byte(m.Rows), byte(m.Cols>>8), byte(m.Cols))
+	b = append(b, byte(m.Rows>>8), byte(m.Rows), byte(m.Cols>>8), byte(m.Cols))
+	return AppendU32(b, m.Follow)
 }
 
 // Decode reads the message; it fails with ErrMalformed, also for an ID that
@@ -48,6 +52,7 @@ func (m *Start) Decode(b []byte) error {
 	}
 	m.Flags = d.u8()
 	m.Rows, m.Cols = d.u16(), d.u16()
+	m.Follow = d.u32()
 	if m.ID == "" || len(m.ID) > MaxID || len(m.Argv) == 0 {
 		d.bad = true
 	}

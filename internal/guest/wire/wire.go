@@ -52,7 +52,7 @@ const (
 	KindTakeover                   // ends every other session
 	KindWarmup                     // runs the agent's own binary once, which ends at once
 	KindAssemble                   // Assembly
-	KindStart                      // Start
+	KindStart                      // Start; OK carries 1 where Follow is followed
 	KindAttach                     // Attach; answered by Data…, then End or Err
 	KindAck                        // on an attach stream: Offset stored so far; not answered
 	KindSignal                     // Signal
