@@ -4,17 +4,15 @@ import assert from "node:assert/strict";
 import { connect as http2Connect } from "node:http2";
 import { request as httpRequest } from "node:http";
 import { createHash } from "node:crypto";
-import { before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { api, assertError, newSandbox, noise, pause, sha256, sharedSandbox, within } from "./support/client.mjs";
 import { openSocket, plainGet, startWeb } from "./support/web.mjs";
 
-const box = sharedSandbox({ ports: [3000, 3001, 4000] });
 let base;
 let web;
-
-before(async () => {
-  web = await startWeb(box.sandbox, 3000);
-  base = box.sandbox.domain(3000);
+const box = sharedSandbox({ ports: [3000, 3001, 4000] }, async (sandbox) => {
+  web = await startWeb(sandbox, 3000);
+  base = sandbox.domain(3000);
 });
 
 describe("addresses", { concurrency: 3 }, () => {

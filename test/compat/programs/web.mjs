@@ -63,7 +63,7 @@ function echoFrames(socket) {
     for (let next = parse(buffer); next; next = parse(buffer)) {
       buffer = buffer.subarray(next.size);
       if (next.opcode === 8) {
-        console.log(`closed ${next.payload.readUInt16BE(0)}`);
+        console.log(`closed ${next.payload.length ? next.payload.readUInt16BE(0) : "without a code"}`);
         socket.end(frame(8, next.payload));
       } else {
         socket.write(frame(next.opcode === 9 ? 10 : next.opcode, next.payload));

@@ -35,12 +35,13 @@ export async function newSandbox(t, params = {}) {
 
 /**
  * One sandbox for all tests of a file or suite; read it from the returned
- * object inside the tests.
+ * object inside the tests. `prepare` runs once it is there.
  */
-export function sharedSandbox(params = {}) {
+export function sharedSandbox(params = {}, prepare = async () => {}) {
   const holder = { sandbox: undefined };
   before(async () => {
     holder.sandbox = await Sandbox.create({ name: uniqueName(), persistent: false, timeout: 600_000, ...params });
+    await prepare(holder.sandbox);
   });
   after(() => holder.sandbox && remove(holder.sandbox));
   return holder;
