@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/glovebox-dev/glovebox/internal/cli"
@@ -11,6 +12,11 @@ import (
 )
 
 func main() {
+	if builtWithCgo {
+		// With cgo the kernel cannot drop its capabilities on all threads.
+		fmt.Fprintln(os.Stderr, "glovebox: this binary was built with cgo, and no sandbox would start\ntry: make build, or go build with CGO_ENABLED=0")
+		os.Exit(1)
+	}
 	// Before anything else: a process that is to be a sandbox's kernel must
 	// not have read flags, opened files or started goroutines.
 	if gvisor.Main() {

@@ -47,8 +47,8 @@ bash. When the connection ends, the shell is hung up.`,
 // terminal connects our terminal to a command on one in the sandbox.
 func (a *app) terminal(ctx context.Context, sandbox *client.Sandbox, run client.Cmd) error {
 	in, ok := a.in.(*os.File)
-	if !ok || !isTerminal(in) || !isTerminal(a.out) {
-		return fail("stdin and stdout are not a terminal", "leave out -t, or run it from one")
+	if !ok || !isTerminal(in) {
+		return fail("stdin is not a terminal", "leave out -t, or run it from one")
 	}
 	fd := int(in.Fd())
 	options := client.ShellOptions{

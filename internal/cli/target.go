@@ -49,7 +49,7 @@ func (a *app) find(ctx context.Context) (*client.Client, error) {
 			return d.DialContext(ctx, "unix", a.socketPath())
 		}, "")
 	case errors.Is(err, os.ErrPermission):
-		return nil, fail("the server on "+a.dataDir+" is another user's",
+		return nil, fail("the data directory "+a.dataDir+" is another user's",
 			"set "+envURL+" and "+envToken+", or run it as that user (sudo)")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		return nil, errNoServer
