@@ -94,7 +94,7 @@ func (p *Project) newSession(b *sandbox) *session {
 		info: api.Session{
 			ID: id, SandboxName: b.info.Name, Memory: 4096, VCPUs: 2, Region: api.DefaultRegion, Timeout: b.info.Timeout,
 			Status: api.StatusRunning, RequestedAt: Epoch, StartedAt: Epoch, CreatedAt: Epoch, UpdatedAt: Epoch,
-			Cwd: b.info.Cwd, NetworkPolicy: b.info.NetworkPolicy,
+			Cwd: b.info.Cwd, NetworkPolicy: b.info.NetworkPolicy, InteractivePort: api.ReservedPort,
 		},
 		files: map[string][]byte{"/etc/hostname": []byte("fake\n")}, dirs: map[string]bool{"/": true},
 	}
