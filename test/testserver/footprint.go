@@ -1,6 +1,8 @@
 package testserver
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -23,9 +25,9 @@ type Footprint struct {
 	Cgroups   []string
 }
 
-// Measure looks for processes of bin, for all mounts, and for cgroups named
-// after the program.
-func Measure(t testing.TB, bin string) Footprint {
+// Measure looks for processes of bin, for all mounts, and for the cgroups of
+// machines of the data directory.
+func Measure(t testing.TB, bin, dataDir string) Footprint {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -34,7 +36,7 @@ func Measure(t testing.TB, bin string) Footprint {
 	return Footprint{
 		Processes: processes(bin),
 		Mounts:    strings.Split(strings.TrimSpace(string(mounts)), "\n"),
-		Cgroups:   cgroups(),
+		Cgroups:   cgroups(dataDir),
 	}
 }
 
@@ -57,11 +59,14 @@ func processes(bin string) map[string]string {
 	return found
 }
 
-// cgroups lists the groups below any that is named glovebox.
-func cgroups() []string {
+// cgroups lists the groups of a data directory, which are named after it, so
+// that several servers can share a machine.
+func cgroups(dataDir string) []string {
+	sum := sha256.Sum256([]byte(dataDir))
+	name := "/glovebox/" + hex.EncodeToString(sum[:6])
 	var found []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(path, "/glovebox/") {
+		if err == nil && d.IsDir() && strings.Contains(path, name) {
 			found = append(found, path)
 		}
 		return nil // a group that vanished meanwhile is none
@@ -70,11 +75,11 @@ func cgroups() []string {
 }
 
 // AssertSame waits a little for the footprint to be what it was.
-func (before Footprint) AssertSame(t testing.TB, bin string) {
+func (before Footprint) AssertSame(t testing.TB, bin, dataDir string) {
 	t.Helper()
 	var left []string
 	for end := time.Now().Add(settle); ; time.Sleep(100 * time.Millisecond) {
-		if left = before.more(Measure(t, bin)); len(left) == 0 {
+		if left = before.more(Measure(t, bin, dataDir)); len(left) == 0 {
 			return
 		}
 		if time.Now().After(end) {

@@ -83,7 +83,7 @@ func Start(t testing.TB, env ...string) *Server {
 	t.Helper()
 	bin := Binary(t)
 	s := &Server{Bin: bin, Token: "test-" + rand.Text(), DataDir: t.TempDir(), exited: make(chan struct{})}
-	s.before = Measure(t, bin)
+	s.before = Measure(t, bin, s.DataDir)
 	seed(t, s.DataDir)
 	addr := freeAddr(t)
 	s.URL = "http://" + addr
@@ -189,7 +189,7 @@ func (s *Server) end(t testing.TB) {
 	if t.Failed() {
 		t.Logf("end of the server's log:\n%s", s.Log(t))
 	}
-	s.before.AssertSame(t, s.Bin)
+	s.before.AssertSame(t, s.Bin, s.DataDir)
 	s.assertTidy(t)
 	s.log.Close()
 }
