@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { availableParallelism } from "node:os";
 import { Sandbox } from "@vercel/sandbox";
 import { describe, test } from "node:test";
-import { api, eventually, finish, newSandbox, pause, python, sessionPath, sh, sharedSandbox, within } from "./support/client.mjs";
+import { SMALL_DISK, api, eventually, finish, newSandbox, pause, python, sessionPath, sh, sharedSandbox, within } from "./support/client.mjs";
 
 const witness = sharedSandbox({ resources: { vcpus: 1 } });
 
@@ -63,8 +63,7 @@ async function usableOrTold(sandbox, outcome, mustFail) {
 }
 
 describe("disk", () => {
-  const small = Number(process.env.GLOVEBOX_TEST_DISK_BYTES ?? Infinity);
-  const skip = small <= 4 << 30 ? false : "start the server with a small disk and name its size in GLOVEBOX_TEST_DISK_BYTES";
+  const skip = SMALL_DISK;
 
   test("a full directory says so, and takes writes again when it is emptied", { skip }, async (t) => {
     const sandbox = await newSandbox(t);

@@ -10,6 +10,10 @@ export const SERVER = required("GLOVEBOX_URL").replace(/\/+$/, "");
 export const TOKEN = required("GLOVEBOX_TOKEN");
 export const SLOW = process.env.GLOVEBOX_SLOW === "1";
 
+// For tests that fill the disk: why to skip them, or false.
+const disk = Number(process.env.GLOVEBOX_TEST_DISK_BYTES ?? Infinity);
+export const SMALL_DISK = disk <= 4 * 2 ** 30 ? false : "start the server with a small disk and name its size in GLOVEBOX_TEST_DISK_BYTES";
+
 function required(name) {
   const value = process.env[name];
   if (!value) throw new Error(`${name} is not set: run these tests with \`go test ./test/compat\`, or set it to a running server's`);
