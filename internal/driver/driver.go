@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/netip"
 	"time"
 )
@@ -116,6 +117,36 @@ type Machine interface {
 	// State is what a later server needs to take the machine over.
 	State() json.RawMessage
 }
+
+// Disk is a saved writable layer.
+type Disk interface {
+	// Entries calls yield for everything the guest wrote, parents before
+	// children, until yield fails.
+	Entries(yield func(DiskEntry) error) error
+}
+
+// DiskEntry is a file, directory, link, device, FIFO, socket or whiteout of a
+// writable layer, with the names and numbers of the guest. Its strings are
+// the guest's and to be taken for hostile.
+type DiskEntry struct {
+	Path     string // relative to the root, cleaned, without ".."
+	Mode     uint32 // st_mode: type and permissions
+	UID, GID uint32
+	ModTime  time.Time
+	Rdev     uint64 // of devices; 0 with S_IFCHR: a whiteout
+	Link     string // symbolic link: its target
+	HardLink string // another name of the file at this path, which came before
+	Opaque   bool   // directory that hides what lower layers have in it
+	Xattrs   map[string][]byte
+	Size     int64 // regular file
+	// Open returns the content of a regular file; holes read as zeros.
+	Open func() io.Reader
+	// Extents are the ranges of a regular file that are not holes, in order.
+	Extents []Extent
+}
+
+// Extent is a range of a file's bytes.
+type Extent struct{ Offset, Length int64 }
 
 // LayerDir is the directory in a bare machine at which layer i is mounted.
 func LayerDir(i int) string { return "/l" + string(rune('0'+i)) }
