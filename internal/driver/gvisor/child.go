@@ -30,9 +30,12 @@ const (
 	armedFD = 4
 	// exitJoin is the exit status when that fails.
 	exitJoin = 125
-	// oomScore makes the host's kernel, short of memory itself, end a
-	// sandbox before the server.
-	oomScore = "500"
+	// stubOOMScore and kernelOOMScore are the oom_score_adj of the stub
+	// processes, in which guest code runs, and of the kernel. Out of memory, a
+	// machine is to lose the guest's largest process rather than its kernel;
+	// and the host, out of memory itself, a sandbox rather than the server.
+	stubOOMScore   = "900"
+	kernelOOMScore = "200"
 )
 
 // Main is to be the first call in the main function of every binary that
@@ -49,7 +52,9 @@ func Main() bool {
 		fmt.Fprintln(os.Stderr, "join control groups:", err)
 		os.Exit(exitJoin)
 	}
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0) // not in every container
+	// The stubs inherit it, and the driver, which may, lowers the kernel's
+	// again when the first of them is there.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(stubOOMScore), 0)
 	os.Clearenv()
 	_ = unix.Close(exeFD) // it served its purpose
 	unix.CloseOnExec(armedFD)

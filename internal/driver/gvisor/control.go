@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
@@ -54,6 +55,10 @@ func bindControl(dir string) (*os.File, error) {
 // refused: it has ended, most likely.
 var errNoAnswer = errors.New("the sandbox kernel does not answer")
 
+// stoppedText is in the refusals of a kernel whose PID 1 has ended, which is
+// about to end itself.
+const stoppedText = "has stopped"
+
 // call makes one call to the kernel of the machine in dir. A call that the
 // kernel does not answer ends with ctx.
 func call(ctx context.Context, dir, method string, args, result any) error {
@@ -76,7 +81,7 @@ func call(ctx context.Context, dir, method string, args, result any) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("call %s: %w", method, ctx.Err())
-	case errors.As(err, &refused):
+	case errors.As(err, &refused) && !strings.Contains(refused.Message, stoppedText):
 		return fmt.Errorf("call %s: %w", method, err)
 	default:
 		return fmt.Errorf("%w: call %s: %w", errNoAnswer, method, err)

@@ -55,7 +55,8 @@ type Machine struct {
 
 	stopping atomic.Bool
 	done     chan struct{}
-	err      error // set before done is closed
+	gone     chan struct{} // closed after done: the cable is closed too
+	err      error         // set before done is closed
 
 	mu     sync.Mutex
 	state  state
@@ -95,7 +96,7 @@ func (m *Machine) Stop(ctx context.Context) error {
 	m.stopping.Store(true)
 	m.proc.kill()
 	select {
-	case <-m.done:
+	case <-m.gone:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("stop machine %s: %w", m.spec.ID, ctx.Err())
@@ -212,6 +213,7 @@ func (m *Machine) watch() {
 	m.d.release(m.spec.ID)
 	close(m.done)
 	unix.Close(m.cable)
+	close(m.gone)
 }
 
 // removeAll removes everything but the cable. What it cannot remove stays

@@ -73,7 +73,7 @@ func (d *Driver) start(ctx context.Context, spec driver.Spec) (_ *Machine, err e
 	if err := d.claim(spec.ID); err != nil {
 		return nil, err
 	}
-	m := &Machine{d: d, spec: spec, dir: filepath.Join(d.machines, spec.ID), done: make(chan struct{})}
+	m := &Machine{d: d, spec: spec, dir: filepath.Join(d.machines, spec.ID), done: make(chan struct{}), gone: make(chan struct{})}
 	cu := cleanup.Make(func() { d.release(spec.ID) })
 	defer cu.Clean()
 	for _, s := range []struct {
@@ -250,6 +250,9 @@ func (m *Machine) awaitBoot(ctx context.Context, _ *cleanup.Cleanup) error {
 		}
 		return errors.New("the sandbox kernel ended while it booted")
 	}
+	// Refused in some containers; then the kernel is as likely to go as a
+	// guest's process.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", m.proc.pid), []byte(kernelOOMScore), 0)
 	return nil
 }
 
