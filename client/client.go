@@ -48,7 +48,8 @@ func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h
 func WithUserAgent(agent string) Option { return func(c *Client) { c.agent = agent } }
 
 // New returns a client of the server at baseURL, such as
-// "http://127.0.0.1:7070". It does not connect yet.
+// "http://127.0.0.1:7070". It does not connect yet. An empty token is for a
+// server's local socket, which asks for none.
 func New(baseURL, token string, opts ...Option) (*Client, error) {
 	base, err := url.Parse(strings.TrimRight(baseURL, "/"))
 	if err != nil {

@@ -81,7 +81,9 @@ func (c *Client) send(ctx context.Context, r request, body []byte, key string) (
 		req.Header.Set("Idempotency-Key", key)
 	}
 	req.Header.Set("User-Agent", c.agent)
-	req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	return c.http.Do(req)
 }
 

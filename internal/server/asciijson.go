@@ -44,6 +44,51 @@ func appendASCII(dst, text []byte) []byte {
 	return dst
 }
 
+// appendLog appends an item of output, as appendJSON of an api.LogLine does
+// but in one pass: output is most of what a server sends.
+func appendLog(dst []byte, stream, data string) []byte {
+	dst = append(dst, `{"stream":"`...)
+	dst = append(dst, stream...)
+	dst = append(dst, `","data":"`...)
+	dst = appendText(dst, data)
+	return append(dst, "\"}\n"...)
+}
+
+// appendText appends what stands between the quotes of a JSON string.
+func appendText(dst []byte, s string) []byte {
+	for start, i := 0, 0; ; {
+		for i < len(s) && plain[s[i]] {
+			i++
+		}
+		dst = append(dst, s[start:i]...)
+		if i == len(s) {
+			return dst
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		i += size
+		start = i
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '\n':
+			dst = append(dst, `\n`...)
+		case r > 0xFFFF:
+			hi, lo := utf16.EncodeRune(r)
+			dst = appendEscape(appendEscape(dst, hi), lo)
+		default:
+			dst = appendEscape(dst, r)
+		}
+	}
+}
+
+// plain are the bytes that stand for themselves in a JSON string.
+var plain = func() (t [256]bool) {
+	for c := byte(0x20); c < 0x7F; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
 func asciiPrefix(text []byte) int {
 	for i, c := range text {
 		if c >= utf8.RuneSelf {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/api"
 )
 
 func TestAppendJSONIsASCII(t *testing.T) {
@@ -46,6 +48,14 @@ func FuzzAppendJSON(f *testing.F) {
 		}
 		if utf8.ValidString(s) && out != s {
 			t.Errorf("read back %q, want %q", out, s)
+		}
+		var log api.LogLine
+		line = appendLog(nil, api.Stdout, s)
+		if err := json.Unmarshal(line, &log); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if log.Data != out || asciiPrefix(line) != len(line) || strings.Count(string(line), "\n") != 1 {
+			t.Errorf("item %q of %q", line, s)
 		}
 	})
 }

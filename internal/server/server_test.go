@@ -245,3 +245,25 @@ func TestUnencryptedHTTP2(t *testing.T) {
 		t.Errorf("HTTP/%d, status %d", resp.ProtoMajor, resp.StatusCode)
 	}
 }
+
+// A listener that only root reaches asks for no token, but minds a wrong one.
+func TestLocalToken(t *testing.T) {
+	ts, _ := newServer(t, func(c *server.Config) { c.LocalToken = fakecontrol.RootToken })
+	for header, status := range map[string]int{"": 200, "Bearer ": 200, "Bearer wrong": 401} {
+		req, err := http.NewRequest("GET", ts.URL+"/v1/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header != "" {
+			req.Header.Set("Authorization", header)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != status {
+			t.Errorf("Authorization %q: status %d, want %d", header, resp.StatusCode, status)
+		}
+	}
+}

@@ -88,7 +88,8 @@ func (s *stream) flush(p []byte) error {
 func (s *stream) sendLog(name, data string) error {
 	for len(data) > 0 {
 		n := itemLength(data)
-		if err := s.send(api.LogLine{Stream: name, Data: data[:n]}); err != nil {
+		s.line = appendLog(s.line[:0], name, data[:n])
+		if err := s.flush(s.line); err != nil {
 			return err
 		}
 		data = data[n:]
