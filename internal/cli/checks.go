@@ -26,10 +26,10 @@ func checkKernel(context.Context) []finding {
 	release := unix.ByteSliceToString(u.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return warning("kernel", "version "+release+" cannot be read", "use Linux 5.4 or newer")
+		return warning("kernel", "version "+release+" cannot be read", "use Linux 5.7 or newer")
 	}
-	if major < 5 || (major == 5 && minor < 4) {
-		return fatal("kernel", "Linux "+release+" is too old", "use Linux 5.4 or newer")
+	if major < 5 || (major == 5 && minor < 7) {
+		return fatal("kernel", "Linux "+release+" is too old", "use Linux 5.7 or newer")
 	}
 	return ok("kernel", "Linux "+release+" "+unix.ByteSliceToString(u.Machine[:]))
 }

@@ -48,10 +48,14 @@ finding. Changes nothing. Exits with 1 if something keeps sandboxes from running
 	return cmd
 }
 
+// doctor runs the checks, the last one only if the others found nothing fatal.
 func (a *app) doctor(ctx context.Context, checks []check) error {
 	findings := []finding{}
 	fatal := 0
-	for _, c := range checks {
+	for i, c := range checks {
+		if i == len(checks)-1 && fatal > 0 {
+			break // the driver would only say the same again
+		}
 		for _, f := range c(ctx) {
 			if f.Level == levelFatal {
 				fatal++

@@ -109,7 +109,9 @@ func TestDoctorExitsOnFatal(t *testing.T) {
 	if err := a.doctor(context.Background(), checks); err != nil {
 		t.Errorf("a warning is no failure: %v", err)
 	}
-	checks = append(checks, func(context.Context) []finding { return fatal("three", "broken", "do that") })
+	checks = append(checks,
+		func(context.Context) []finding { return fatal("three", "broken", "do that") },
+		func(context.Context) []finding { t.Error("the last check was asked in vain"); return nil })
 	if err := a.doctor(context.Background(), checks); err == nil {
 		t.Error("a fatal finding is a failure")
 	}

@@ -2,9 +2,13 @@ package cli
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +17,8 @@ import (
 )
 
 func (a *app) tokenCommand() *cobra.Command {
-	return group("token", "Tokens for the HTTP API", a.tokenCreateCommand())
+	return group("token", "Tokens for the HTTP API",
+		a.tokenCreateCommand(), a.tokenLsCommand(), a.tokenRevokeCommand())
 }
 
 func (a *app) tokenCreateCommand() *cobra.Command {
@@ -43,14 +48,85 @@ knows it at once.`,
 }
 
 // makeToken stores a new token in the data directory.
-func (a *app) makeToken(ctx context.Context, project string) (string, error) {
+func (a *app) makeToken(ctx context.Context, project string) (token string, err error) {
+	err = a.withStore(ctx, func(st store.Store) error {
+		token, err = control.NewToken(ctx, st, project)
+		return err
+	})
+	return token, err
+}
+
+// withStore opens the data directory's store; beside a running server, too.
+func (a *app) withStore(ctx context.Context, do func(store.Store) error) error {
 	if err := os.MkdirAll(a.dataDir, 0o700); err != nil {
-		return "", fmt.Errorf("make the data directory: %w", err)
+		return fmt.Errorf("make the data directory: %w", err)
 	}
 	st, err := store.Open(ctx, filepath.Join(a.dataDir, "glovebox.db"))
 	if err != nil {
-		return "", err
+		return err
 	}
-	defer st.Close()
-	return control.NewToken(ctx, st, project)
+	return errors.Join(do(st), st.Close())
+}
+
+// tokenView is what can be shown of a token.
+type tokenView struct {
+	ID        string `json:"id"`
+	Project   string `json:"project"`
+	CreatedAt int64  `json:"createdAt"`
+}
+
+// tokenID names a token by the beginning of its hash, which tells nothing
+// about the token itself.
+func tokenID(h store.TokenHash) string { return hex.EncodeToString(h[:6]) }
+
+func (a *app) tokenLsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List tokens, of all projects or of --project",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd.Context(), func(st store.Store) error {
+				tokens, err := st.Tokens(cmd.Context(), a.project)
+				if err != nil {
+					return err
+				}
+				views := []tokenView{}
+				rows := [][]string{}
+				now := time.Now()
+				for _, t := range tokens {
+					views = append(views, tokenView{tokenID(t.Hash), t.Project, t.CreatedAt})
+					rows = append(rows, []string{tokenID(t.Hash), t.Project, ago(millis(t.CreatedAt), now)})
+				}
+				if a.json {
+					return a.printJSON(views)
+				}
+				a.table([]string{"ID", "PROJECT", "CREATED"}, rows)
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) tokenRevokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke TOKEN-OR-ID",
+		Short: "Make a token invalid at once",
+		Long:  "Makes a token invalid at once, named by itself or by its id in token ls.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStore(cmd.Context(), func(st store.Store) error {
+				tokens, err := st.Tokens(cmd.Context(), "")
+				if err != nil {
+					return err
+				}
+				hash := store.HashToken(args[0])
+				for _, t := range tokens {
+					if t.Hash == hash || tokenID(t.Hash) == strings.ToLower(args[0]) {
+						return st.RemoveToken(cmd.Context(), t.Hash)
+					}
+				}
+				return fail("no such token in "+a.dataDir, "see glovebox token ls")
+			})
+		},
+	}
 }

@@ -35,6 +35,10 @@ type Store interface {
 	// process: what one added the other finds at once.
 	AddToken(ctx context.Context, t Token) error
 	FindToken(ctx context.Context, hash TokenHash) (Token, error)
+	// Tokens of a project, or of all if it is empty, oldest first.
+	Tokens(ctx context.Context, project string) ([]Token, error)
+	// RemoveToken makes a token unknown, at once and everywhere.
+	RemoveToken(ctx context.Context, hash TokenHash) error
 
 	// CreateSandbox stores a new sandbox with its first session, and the key
 	// (where not nil) that a repeated request is recognised by. ErrExists

@@ -36,6 +36,7 @@ func Run(t *testing.T, open Opener) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t, t.TempDir())) })
 	}
+	t.Run("tokens", func(t *testing.T) { testTokens(t, open) })
 	t.Run("reopen", func(t *testing.T) { testReopen(t, open) })
 	t.Run("two processes", func(t *testing.T) { testTwo(t, open) })
 }
@@ -276,6 +277,25 @@ func testReopen(t *testing.T, open Opener) {
 	want(t, "token", tok)(s.FindToken(t.Context(), tok.Hash))
 	_, err := s.FindToken(t.Context(), store.HashToken("u"))
 	wantErr(t, "unknown token", store.ErrNotFound, err)
+}
+
+func testTokens(t *testing.T, open Opener) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	a := store.Token{Hash: store.HashToken("a"), Project: "p", CreatedAt: 1}
+	b := store.Token{Hash: store.HashToken("b"), Project: "q", CreatedAt: 2}
+	if err := errors.Join(s.AddToken(ctx, b), s.AddToken(ctx, a)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "all", []store.Token{a, b})(s.Tokens(ctx, ""))
+	want(t, "of q", []store.Token{b})(s.Tokens(ctx, "q"))
+	if err := s.RemoveToken(ctx, a.Hash); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.FindToken(ctx, a.Hash)
+	wantErr(t, "removed", store.ErrNotFound, err)
+	wantErr(t, "removed twice", store.ErrNotFound, s.RemoveToken(ctx, a.Hash))
+	want(t, "the rest", []store.Token{b})(s.Tokens(ctx, ""))
 }
 
 func testTwo(t *testing.T, open Opener) {
