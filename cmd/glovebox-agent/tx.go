@@ -150,12 +150,7 @@ func (t *tx) add() *wire.Failure {
 	if err := t.enter(dir); err != nil {
 		return t.failure("write", err)
 	}
-	var st unix.Stat_t
-	err := unix.Fstatat(t.parentFD, base, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return t.failure("write", syscall.EISDIR)
-	}
-	if err != nil && err != syscall.ENOENT {
+	if err := t.replaceable(dir, base); err != nil {
 		return t.failure("write", err)
 	}
 	name := t.prefix + itoa(len(t.temps))
@@ -167,12 +162,35 @@ func (t *tx) add() *wire.Failure {
 	return nil
 }
 
+// replaceable fails where a directory has the final name. In a directory that
+// this transaction has made, only one that it has made as well could.
+func (t *tx) replaceable(dir, base string) error {
+	if t.known[dir] {
+		if _, ok := t.known[t.entry.Path]; !ok && len(base) <= 255 {
+			return nil
+		}
+	}
+	var st unix.Stat_t
+	switch err := unix.Fstatat(t.parentFD, base, &st, unix.AT_SYMLINK_NOFOLLOW); {
+	case err == syscall.ENOENT:
+		return nil
+	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return syscall.EISDIR
+	default:
+		return err
+	}
+}
+
+// asCreated tells whether a file of the entry's mode has that mode when it is
+// created, so that no chmod is needed.
+func asCreated(mode uint32) bool { return mode&^0o755 == 0 }
+
 // create makes the object under its temporary name in parentFD.
 func (t *tx) create(name string) (err error) {
 	e := &t.entry
 	switch e.Type {
 	case wire.EntryFile:
-		t.cur, err = syscall.Openat(t.parentFD, name, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+		t.cur, err = syscall.Openat(t.parentFD, name, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, e.Mode&0o755)
 		return err
 	case wire.EntryHardlink:
 		from := e.Target
@@ -206,7 +224,7 @@ func (t *tx) finishFile() *wire.Failure {
 	}
 	e := &t.entry
 	err := syscall.Fchown(t.cur, t.uid, t.gid)
-	if err == nil { // after chown, which takes the setuid bits away
+	if err == nil && !asCreated(e.Mode) { // after chown, which takes the setuid bits away
 		err = syscall.Fchmod(t.cur, e.Mode&0o7777)
 	}
 	if err == nil {
