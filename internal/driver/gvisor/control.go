@@ -55,9 +55,12 @@ func bindControl(dir string) (*os.File, error) {
 // refused: it has ended, most likely.
 var errNoAnswer = errors.New("the sandbox kernel does not answer")
 
-// stoppedText is in the refusals of a kernel whose PID 1 has ended, which is
-// about to end itself.
-const stoppedText = "has stopped"
+// errNoInit marks errors of calls that a kernel refused since its PID 1 has
+// ended; it is about to end itself, which takes a while when it has to end
+// hundreds of processes first.
+var errNoInit = errors.New("PID 1 has ended")
+
+const stoppedText = "has stopped" // in such a refusal
 
 // call makes one call to the kernel of the machine in dir. A call that the
 // kernel does not answer ends with ctx.
@@ -81,7 +84,9 @@ func call(ctx context.Context, dir, method string, args, result any) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("call %s: %w", method, ctx.Err())
-	case errors.As(err, &refused) && !strings.Contains(refused.Message, stoppedText):
+	case errors.As(err, &refused) && strings.Contains(refused.Message, stoppedText):
+		return fmt.Errorf("%w: call %s: %w", errNoInit, method, err)
+	case errors.As(err, &refused):
 		return fmt.Errorf("call %s: %w", method, err)
 	default:
 		return fmt.Errorf("%w: call %s: %w", errNoAnswer, method, err)

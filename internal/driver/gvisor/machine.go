@@ -187,7 +187,11 @@ func (m *Machine) Usage(context.Context) (driver.Usage, error) {
 // ended replaces an error that comes of the machine's end by the reason of
 // the end.
 func (m *Machine) ended(err error) error {
-	if errors.Is(err, errNoAnswer) {
+	switch {
+	case errors.Is(err, errNoInit):
+		m.proc.kill()
+		<-m.proc.done
+	case errors.Is(err, errNoAnswer):
 		// The connection may break some time before the process is gone.
 		select {
 		case <-m.done:
