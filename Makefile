@@ -47,8 +47,8 @@ vet: agent
 	@$(STAGE) "gofmt" scripts/gofmt
 	@$(STAGE) "go vet" go vet ./...
 
-bench: setup-bench build image ## figures beside bwrap, runc and stock gVisor
-	@$(SUDO) scripts/bench $(DATA)
+bench: setup-bench build image ## every benchmark
+	@$(SUDO) scripts/bench
 
 lint: vet
 	@$(STAGE) "golangci-lint" scripts/lint $(GOLANGCI)
