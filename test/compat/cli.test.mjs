@@ -41,7 +41,7 @@ async function ok(args, env) {
 describe("sandbox", { concurrency: 2 }, () => {
   test("create, list, exec, cp, stop and rm with token, scope and project", async () => {
     const name = uniqueName("cli");
-    const created = await ok(["create", "--name", name, "--non-persistent", "--publish-port", "3000", "--timeout", "2m", ...EXPLICIT]);
+    const created = await ok(["create", "--name", name, "--non-persistent", "--publish-port", "3000", "--timeout", "10m", ...EXPLICIT]);
     assert.equal(created.stdout.trim(), name);
     assert.match(created.stderr, /3000 -> http/);
     assert.match((await ok(["list", ...EXPLICIT])).stdout, new RegExp(`${name}.*running`));
@@ -62,7 +62,7 @@ describe("sandbox", { concurrency: 2 }, () => {
 
   test("run passes output and exit code, and removes the sandbox; no credentials are needed", async () => {
     const name = uniqueName("cli");
-    const run = await cli(["run", "--rm", "--name", name, "--timeout", "1m", "python3", "-c", "print(6*7); raise SystemExit(3)"]);
+    const run = await cli(["run", "--rm", "--name", name, "--timeout", "10m", "python3", "-c", "print(6*7); raise SystemExit(3)"]);
     assert.equal(run.code, 3, run.stderr);
     assert.match(run.stdout, /42\n$/);
     assert.doesNotMatch((await ok(["list", "--all"])).stdout, new RegExp(name));

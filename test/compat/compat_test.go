@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	suiteTimeout = 4 * time.Minute
-	slowTimeout  = 8 * time.Minute
+	suiteTimeout = 6 * time.Minute
+	slowTimeout  = 12 * time.Minute
 	// width is how many suites run at once: most of them wait most of the time.
 	width = 4
 	// fdSlack is how many more descriptors an idle server may hold after the
@@ -32,7 +32,7 @@ const (
 
 // first are the suites that sleep longest; alone those that take everything.
 var (
-	first = []string{"ports.test.mjs", "commands.test.mjs"}
+	first = []string{"ports.test.mjs", "commands.test.mjs", "cli.test.mjs", "files.test.mjs"}
 	alone = []string{"limits.test.mjs", "concurrency.test.mjs"}
 )
 

@@ -11,7 +11,11 @@ const server = createServer({ maxHeaderSize: 64 << 10 }, (req, res) => {
   const url = new URL(req.url, "http://x");
   if (url.pathname === "/up") return hashBody(req, res);
   if (url.pathname === "/down") return stream(res, Number(url.searchParams.get("n")));
-  if (url.pathname === "/slow") return drip(res);
+  if (url.pathname === "/steps") return steps(res);
+  if (url.pathname === "/step") {
+    goOn();
+    return res.end();
+  }
   res.setHeader("content-type", "application/json");
   res.setHeader("set-cookie", ["a=1", "b=2"]);
   res.end(JSON.stringify({ method: req.method, url: req.url, headers: req.headers }));
@@ -36,10 +40,14 @@ async function stream(res, total) {
   res.end();
 }
 
-async function drip(res) {
+let goOn = () => {};
+
+// Three lines, each but the first sent when /step is asked for.
+async function steps(res) {
   for (let i = 0; i < 3; i++) {
+    const asked = new Promise((resolve) => (goOn = resolve));
     res.write(`${i}\n`);
-    await new Promise((go) => setTimeout(go, 500));
+    await asked;
   }
   res.end();
 }
