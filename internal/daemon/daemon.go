@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
@@ -39,6 +40,8 @@ type Config struct {
 	FirstToken string
 	// DNS servers, as in GLOVEBOX_DNS; empty: the host's.
 	DNS string
+	// Limits of what sandboxes may ask for; zero: api.DefaultLimits.
+	Limits api.Limits
 	// Warm is how many machines wait for each image in demand.
 	Warm int
 	// OneShot serves one command of the CLI: no warm machines, no socket in
@@ -137,7 +140,7 @@ func SocketPath(dataDir string) string { return filepath.Join(dataDir, "glovebox
 // until ctx ends. It closes ln.
 func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 	d.setPublic(ln.Addr())
-	api, err := d.newServer(false)
+	public, err := d.newServer(false)
 	if err != nil {
 		ln.Close()
 		return err
@@ -157,7 +160,7 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 		g.Go(func() error { return local.Serve(ctx, socket) })
 		d.log.Info("serving", "address", "http://"+ln.Addr().String(), "data", d.cfg.DataDir)
 	}
-	g.Go(func() error { return api.Serve(ctx, ln) })
+	g.Go(func() error { return public.Serve(ctx, ln) })
 	preparing := make(chan struct{})
 	go func() {
 		defer close(preparing)

@@ -58,7 +58,7 @@ func (d *Daemon) openNode(ctx context.Context) error {
 func (d *Daemon) openControl(ctx context.Context) (err error) {
 	d.control, err = control.New(control.Config{
 		Store: d.store, Node: d.node, Images: images{d}, Logger: d.log,
-		LogDir: filepath.Join(d.cfg.DataDir, "sessions"), PreviewURL: d.previewURL,
+		LogDir: filepath.Join(d.cfg.DataDir, "sessions"), PreviewURL: d.previewURL, Limits: d.cfg.Limits,
 		RootToken: d.token, Version: d.cfg.Version,
 	})
 	if err != nil {
