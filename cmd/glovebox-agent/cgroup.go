@@ -21,28 +21,32 @@ type cgroups struct {
 // Linux keeps the list of an open file for a second.
 type cgroup struct {
 	of    *cgroups
-	list  string // path of cgroup.procs below of.dir
-	procs int    // the same, open for children that enter
+	name  string // below of.dir
+	procs int    // cgroup.procs, open for children that enter
 	held  int    // killings that are at work on it
 }
 
-// hierarchies are the kinds of hierarchy that serve, in order of preference.
-// gVisor's children leave one without controllers, so there it has the
-// harmless one that only gVisor knows; Linux needs none; where version 1 is
-// missing, the unified hierarchy serves as well.
-var hierarchies = []struct{ kind, options string }{
-	{"cgroup", "job"},
-	{"cgroup", "none,name=glovebox"},
-	{"cgroup2", ""},
+// mountHierarchy mounts the hierarchy that serves best. gVisor has version 1,
+// and its children leave a hierarchy without controllers, so there it is that
+// of the pids controller, which can also keep a group from forking; that it is
+// gVisor is seen by a controller that only it has. On Linux it is version 2,
+// which kills a group at once, or else an empty hierarchy of version 1.
+func mountHierarchy(at string) error {
+	if syscall.Mount("none", at, "cgroup", 0, "job") == nil {
+		if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil {
+			return err
+		}
+		return syscall.Mount("none", at, "cgroup", 0, "pids")
+	}
+	if syscall.Mount("none", at, "cgroup2", 0, "") == nil {
+		return nil
+	}
+	return syscall.Mount("none", at, "cgroup", 0, "none,name=glovebox")
 }
 
-// mount mounts a hierarchy on the empty directory at and hides it again.
-func (g *cgroups) mount(at string) (err error) {
-	for _, h := range hierarchies {
-		if err = syscall.Mount("none", at, h.kind, 0, h.options); err == nil {
-			break
-		}
-	}
+// mount mounts the hierarchy on the empty directory at and hides it again.
+func (g *cgroups) mount(at string) error {
+	err := mountHierarchy(at)
 	if err != nil {
 		return opErr("mount the control groups", err)
 	}
@@ -98,8 +102,8 @@ func (g *cgroups) get() (*cgroup, error) {
 	if err := syscall.Mkdirat(g.dir, name, 0o755); err != nil {
 		return nil, opErr("make a control group", err)
 	}
-	c := &cgroup{of: g, list: name + "/cgroup.procs"}
-	fd, err := syscall.Openat(g.dir, c.list, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	c := &cgroup{of: g, name: name}
+	fd, err := syscall.Openat(g.dir, name+"/cgroup.procs", syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, opErr("open a control group", err)
 	}
@@ -114,6 +118,30 @@ func (g *cgroups) put(c *cgroup) {
 	}
 }
 
+// set writes to one of the group's files, where there is such a file.
+func (c *cgroup) set(file, value string) {
+	fd, err := syscall.Openat(c.of.dir, c.name+"/"+file, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err == nil {
+		_, _ = syscall.Write(fd, []byte(value))
+		_ = syscall.Close(fd)
+	}
+}
+
+// hold keeps the group's processes from making new ones, or kills them all,
+// as the hierarchy can. Where it can do neither, killing takes more passes.
+func (c *cgroup) hold() {
+	c.held++
+	c.set("pids.max", "0")
+	c.set("cgroup.kill", "1")
+}
+
+// release ends hold; the group may be used again.
+func (c *cgroup) release() {
+	if c.held--; c.held == 0 {
+		c.set("pids.max", "4194304") // the most there can be; gVisor does not take "max"
+	}
+}
+
 func (c *cgroup) empty() bool {
 	pids, err := c.pids(c.of.buf[:])
 	return err == nil && len(pids) == 0
@@ -121,7 +149,7 @@ func (c *cgroup) empty() bool {
 
 // pids are the processes in the group now.
 func (c *cgroup) pids(buf []byte) ([]int, error) {
-	fd, err := syscall.Openat(c.of.dir, c.list, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Openat(c.of.dir, c.name+"/cgroup.procs", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,9 @@ func (s *session) signal(id uint32, p []byte) {
 		s.fail(id, finished)
 	case m.Tree:
 		k := &killing{s: s, id: id, a: s.a, cgroup: c.cgroup, sig: syscall.Signal(m.Sig), until: time.Now().Add(killTime)}
-		c.cgroup.held++
+		if k.sig == syscall.SIGKILL {
+			k.cgroup.hold()
+		}
 		s.open(id, k, nil)
 		k.timer.f = k.pass
 		k.pass()
@@ -127,7 +129,9 @@ func (k *killing) pass() {
 }
 
 func (k *killing) end(f *wire.Failure) {
-	k.cgroup.held--
+	if k.sig == syscall.SIGKILL {
+		k.cgroup.release()
+	}
 	k.a.reap()
 	if k.s != nil {
 		k.s.drop(k.id)

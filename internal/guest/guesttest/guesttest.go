@@ -222,7 +222,7 @@ func becomeAgent(root string) error {
 }
 
 // removeGroups removes the control groups that ended agents have left in the
-// hierarchy that they share with this host.
+// hierarchies that they share with this host.
 func removeGroups() error {
 	if os.Getuid() != 0 {
 		return nil
@@ -242,11 +242,16 @@ func removeGroups() error {
 				return err
 			}
 			defer os.Remove(dir)
-			if err := unix.Mount("none", dir, "cgroup", 0, "none,name=glovebox"); err != nil {
-				return nil
+			for _, h := range [][2]string{{"cgroup2", ""}, {"cgroup", "none,name=glovebox"}} {
+				if unix.Mount("none", dir, h[0], 0, h[1]) != nil {
+					continue
+				}
+				err := removeTree(dir)
+				if err := errors.Join(err, unix.Unmount(dir, 0)); err != nil {
+					return err
+				}
 			}
-			defer func() { _ = unix.Unmount(dir, 0) }()
-			return removeTree(dir)
+			return nil
 		}()
 	}()
 	return <-result
