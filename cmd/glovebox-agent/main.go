@@ -15,6 +15,7 @@ package main
 import (
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -101,8 +102,9 @@ func nullStdin() error {
 
 // listener accepts connections from the gateway.
 type listener struct {
-	a  *agent
-	fd int
+	a     *agent
+	fd    int
+	again timer // ends a pause
 }
 
 // maxPending bounds the connections that have not identified themselves.
@@ -122,11 +124,15 @@ func (a *agent) listen() error {
 	if err := syscall.Listen(fd, 128); err != nil {
 		return opErr("listen", err)
 	}
-	return a.add(fd, unix.EPOLLIN, &listener{a, fd})
+	return a.add(fd, unix.EPOLLIN, &listener{a: a, fd: fd})
 }
 
 func (l *listener) event(uint32) {
 	fd, from, err := syscall.Accept4(l.fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
+	if err == syscall.EMFILE || err == syscall.ENFILE {
+		l.pause()
+		return
+	}
 	if err != nil {
 		return // EAGAIN, or a connection that is gone already
 	}
@@ -137,6 +143,14 @@ func (l *listener) event(uint32) {
 	}
 	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	l.a.greet(fd)
+}
+
+// pause leaves connections waiting for a while: there are no descriptors left,
+// and to be told so again and again helps nobody.
+func (l *listener) pause() {
+	l.a.mod(l.fd, 0)
+	l.again.f = func() { l.a.mod(l.fd, unix.EPOLLIN) }
+	l.a.arm(&l.again, time.Now().Add(100*time.Millisecond))
 }
 
 // opError is an error with the operation that it came from.
