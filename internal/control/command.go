@@ -91,8 +91,13 @@ func (s *session) runCommand(ctx context.Context, req api.RunCommandRequest, tim
 		User: runAs(s.image.Config, req.Sudo),
 	})
 	if err != nil {
+		// Before anything that waits for the session's end, which waits for
+		// the command.
 		cmd.takeBack(ctx)
-		return store.Command{}, err
+		if errors.Is(err, guest.ErrNoDir) {
+			return store.Command{}, api.BadRequest("field cwd: directory %.200q does not exist in the sandbox; make it first, or leave cwd out for %s", cwd, s.rootDir())
+		}
+		return store.Command{}, s.machineError(ctx, cmd.m, "start command", err)
 	}
 	go cmd.pump()
 	return cmd.record(), nil
@@ -126,37 +131,28 @@ func (cmd *command) prepare(ctx context.Context, key *store.Key) (err error) {
 	return nil
 }
 
-// start has the guest start c. An error means that it does not run.
+// start has the guest start c. An error, guest.ErrNoDir or one of a machine
+// that has ended, means that it does not run.
 func (cmd *command) start(ctx context.Context, c guest.Command) error {
 	err := cmd.m.StartCommand(ctx, c)
 	if err != nil && !errors.Is(err, guest.ErrNoDir) && ctx.Err() == nil {
 		err = cmd.m.StartCommand(ctx, c) // the guest starts an id only once
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		if cmd.timeout > 0 {
 			cmd.timer = cmd.s.c.clock.AfterFunc(cmd.timeout, cmd.timeUp)
 		}
 		return nil
-	case errors.Is(err, guest.ErrNoDir):
-		return api.BadRequest("field cwd: directory %.200q does not exist in the sandbox; make it first, or leave cwd out for %s", c.Dir, cmd.s.rootDir())
 	}
-	if sessionErr := cmd.s.machineError(ctx, cmd.m, "start command", err); isAPI(sessionErr) {
-		return sessionErr
+	if errors.Is(err, guest.ErrNoDir) || cmd.s.c.hasEnded(cmd.m, err) {
+		return err
 	}
 	// It may run or not. Asking the client to repeat could run it twice: it
 	// is a command that was killed.
 	cmd.s.c.log.Error("start command", "session", cmd.s.id, "command", cmd.id, "err", err)
-	kill, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	cmd.m.Signal(kill, cmd.id, sigKill, true) //nolint:errcheck // it may not be there
+	cmd.signal(sigKill, true)
 	cmd.lose("glovebox: the command could not be started: the sandbox did not answer\n")
 	return nil
-}
-
-func isAPI(err error) bool {
-	_, ok := errors.AsType[*api.Error](err)
-	return ok
 }
 
 // takeBack undoes prepare for a command that was not started.
@@ -165,8 +161,10 @@ func (cmd *command) takeBack(ctx context.Context) {
 	s.mu.Lock()
 	delete(s.commands, cmd.id)
 	s.mu.Unlock()
-	s.wg.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
 	cmd.dropRecord(ctx)
+	s.wg.Done()
 }
 
 func (cmd *command) dropRecord(ctx context.Context) {

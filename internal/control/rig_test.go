@@ -180,7 +180,7 @@ func programs() map[string]func(*fakeProc) int {
 		},
 		"sh": func(p *fakeProc) int { // the scripts of sources
 			in, _ := io.ReadAll(p.in)
-			args := strings.Join(p.Argv[3:], " ")
+			args := strings.Join(p.Argv[min(3, len(p.Argv)):], " ")
 			fmt.Fprintf(p.stderr(), "fatal: could not read %s with %s", args, in)
 			if strings.Contains(args+string(in), "good") {
 				return 0

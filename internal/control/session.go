@@ -132,13 +132,7 @@ func (s *session) machineError(ctx context.Context, m node.Machine, op string, e
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return ctx.Err()
 	}
-	ended := errors.Is(err, driver.ErrStopped) || errors.Is(err, guest.ErrClosed)
-	select {
-	case <-m.Done():
-		ended = true
-	default:
-	}
-	if !ended {
+	if !s.c.hasEnded(m, err) {
 		return internal(op+" in session "+s.id, err)
 	}
 	select { // for the reason
@@ -150,6 +144,26 @@ func (s *session) machineError(ctx context.Context, m node.Machine, op string, e
 		return err
 	}
 	return api.Errorf(api.CodeSandboxStopped, "session %s lost its machine", s.id)
+}
+
+// hasEnded tells whether err of a call on m came because m has ended. A lost
+// connection to the agent mostly means that, and the end shows a little later.
+func (c *Control) hasEnded(m node.Machine, err error) bool {
+	if errors.Is(err, driver.ErrStopped) {
+		return true
+	}
+	if errors.Is(err, guest.ErrClosed) {
+		select {
+		case <-m.Done():
+		case <-c.after(time.Second):
+		}
+	}
+	select {
+	case <-m.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // after is closed d from now.

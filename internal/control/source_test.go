@@ -1,6 +1,7 @@
 package control
 
 import (
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -55,7 +56,7 @@ func gitServer(t *testing.T, password string) (base string, commits []string) {
 	}
 	git(t, work, "tag", "v2", commits[1])
 	git(t, root, "clone", "-q", "--bare", work, filepath.Join(root, "repo.git"))
-	handler := &cgi.Handler{Path: exe, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}}
+	handler := &cgi.Handler{Path: exe, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}, Stderr: io.Discard}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, pass, _ := r.BasicAuth(); password != "" && (user != "user" || pass != password) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
