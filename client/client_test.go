@@ -411,8 +411,8 @@ func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *cutWriter) Write(p []byte) (int, error) {
 	if len(p) > w.left {
-		w.ResponseWriter.Write(p[:w.left])
-		http.NewResponseController(w.ResponseWriter).Flush()
+		_, _ = w.ResponseWriter.Write(p[:w.left])
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	w.left -= len(p)
@@ -495,7 +495,7 @@ func TestStatusAndHealth(t *testing.T) {
 func TestWrongServer(t *testing.T) {
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		io.WriteString(w, "<html>hello</html>")
+		_, _ = io.WriteString(w, "<html>hello</html>")
 	}))
 	defer ts.Close()
 	c, err := client.New(ts.URL, "t")

@@ -43,7 +43,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sandbox.Delete(ctx)
+	defer func() {
+		if err := sandbox.Delete(ctx); err != nil {
+			log.Print(err)
+		}
+	}()
 
 	cmd, err := sandbox.RunCommand(ctx, client.Cmd{
 		Name: "echo", Args: []string{"hello", "from", "inside"}, Stdout: os.Stdout, Stderr: os.Stderr,
@@ -121,7 +125,9 @@ func ExampleSandbox_WriteFiles() {
 		log.Fatal(err)
 	}
 	defer r.Close()
-	io.Copy(os.Stdout, r)
+	if _, err := io.Copy(os.Stdout, r); err != nil {
+		log.Fatal(err)
+	}
 	_, err = sandbox.ReadFile(ctx, "data/out.txt")
 	fmt.Println(errors.Is(err, fs.ErrNotExist))
 	// Output:

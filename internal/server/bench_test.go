@@ -10,7 +10,7 @@ import (
 )
 
 func benchCall(b *testing.B, url, body string) int64 {
-	req, err := http.NewRequest("POST", url, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(b.Context(), "POST", url, strings.NewReader(body))
 	if err != nil {
 		b.Fatal(err)
 	}

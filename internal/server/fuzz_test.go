@@ -45,7 +45,7 @@ func FuzzBodies(f *testing.F) {
 			if strings.Contains(body, "broken") || strings.Contains(body, "panic") || strings.Contains(body, "sleep") {
 				return
 			}
-			req := httptest.NewRequest(method, path, strings.NewReader(body))
+			req := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 			req.Header.Set("Authorization", "Bearer "+fakecontrol.AlphaToken)
 			rec := httptest.NewRecorder()
 			s.ServeHTTP(rec, req)

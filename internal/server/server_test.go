@@ -132,7 +132,10 @@ func TestPreviewHosts(t *testing.T) {
 		c.IsPreviewHost = func(host string) bool { return strings.HasPrefix(host, "sb-") }
 		c.Preview = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "preview of ", r.Host) })
 	})
-	req, _ := http.NewRequest("GET", ts.URL+"/v2/sandboxes", nil)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", ts.URL+"/v2/sandboxes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	req.Host = "sb-1.localhost:7070"
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -198,7 +201,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ServeHTTP(rec, httptest.NewRequest("GET", "/v2/sandboxes", nil))
+	s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/v2/sandboxes", nil))
 	if rec.Code != 401 {
 		t.Errorf("status %d", rec.Code)
 	}
@@ -214,7 +217,8 @@ func serve(t *testing.T, control *fakecontrol.Control) (url string, shutdown fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +228,9 @@ func serve(t *testing.T, control *fakecontrol.Control) (url string, shutdown fun
 	shutdown = sync.OnceValue(func() error { cancel(); return <-served })
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		shutdown()
+		if err := shutdown(); err != nil {
+			t.Error(err)
+		}
 		control.Close()
 	})
 	return "http://" + ln.Addr().String(), shutdown
@@ -236,7 +242,11 @@ func TestUnencryptedHTTP2(t *testing.T) {
 	protocols.SetUnencryptedHTTP2(true)
 	tr := &http.Transport{Protocols: &protocols}
 	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr}).Get(url + "/healthz")
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +260,7 @@ func TestUnencryptedHTTP2(t *testing.T) {
 func TestLocalToken(t *testing.T) {
 	ts, _ := newServer(t, func(c *server.Config) { c.LocalToken = fakecontrol.RootToken })
 	for header, status := range map[string]int{"": 200, "Bearer ": 200, "Bearer wrong": 401} {
-		req, err := http.NewRequest("GET", ts.URL+"/v1/status", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", ts.URL+"/v1/status", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -30,13 +31,19 @@ func TestShutdownEndsStreams(t *testing.T) {
 	go func() {
 		defer close(fed)
 		// The answer or a cut, as the client has more to send.
-		req, _ := http.NewRequest("POST", url+stdin+"/stdin", pr)
+		req, err := http.NewRequestWithContext(t.Context(), "POST", url+stdin+"/stdin", pr)
+		if err != nil {
+			t.Error(err)
+			return
+		}
 		req.Header.Set("Authorization", "Bearer "+fakecontrol.AlphaToken)
 		if resp, err := http.DefaultClient.Do(req); err == nil {
 			resp.Body.Close()
 		}
 	}()
-	io.WriteString(pw, "x")
+	if _, err := io.WriteString(pw, "x"); err != nil {
+		t.Fatal(err)
+	}
 	r := bufio.NewReader(logs.Body)
 	readItem(t, r)
 	if err := shutdown(); err != nil {
@@ -55,8 +62,10 @@ func TestShutdownEndsStreams(t *testing.T) {
 		t.Errorf("wait: %+v, %v", out, err)
 	}
 	<-fed
-	if _, err := http.Get(url); err == nil {
-		t.Error("the server still answers")
+	var d net.Dialer
+	if conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://")); err == nil {
+		conn.Close()
+		t.Error("the server still listens")
 	}
 }
 

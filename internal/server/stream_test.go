@@ -196,7 +196,7 @@ func TestStdinOfEndedCommand(t *testing.T) {
 	cmd := start(t, ts, session, `{"command":"first-line","stdin":true}`)
 	pr, pw := io.Pipe()
 	defer pw.Close()
-	go io.WriteString(pw, "line\n")
+	go func() { _, _ = io.WriteString(pw, "line\n") }()
 	resp := request(t, ts, "POST", cmd+"/stdin", pr)
 	if resp.StatusCode != 200 {
 		t.Errorf("status %d", resp.StatusCode)
@@ -208,7 +208,7 @@ func TestStdinCutOff(t *testing.T) {
 	ts, _ := newServer(t, nil)
 	session := newSession(t, ts)
 	cmd := start(t, ts, session, `{"command":"cat","stdin":true}`)
-	req, err := http.NewRequest("POST", ts.URL+cmd+"/stdin", io.MultiReader(strings.NewReader("a\n"), brokenReader{}))
+	req, err := http.NewRequestWithContext(t.Context(), "POST", ts.URL+cmd+"/stdin", io.MultiReader(strings.NewReader("a\n"), brokenReader{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func ask(t *testing.T, ts *httptest.Server, text string) string {
 	head, body, _ := strings.Cut(text, "\n\n")
 	lines := strings.Split(strings.TrimSpace(head), "\n")
 	method, path, _ := strings.Cut(lines[0], " ")
-	req, err := http.NewRequest(method, ts.URL+path, strings.NewReader(strings.TrimSuffix(body, "\n")))
+	req, err := http.NewRequestWithContext(t.Context(), method, ts.URL+path, strings.NewReader(strings.TrimSuffix(body, "\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
