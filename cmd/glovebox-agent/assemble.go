@@ -40,6 +40,11 @@ func (a *agent) assemble(m *wire.Assembly) error {
 	if err := a.cgroups.mount(newRootDir); err != nil {
 		return err
 	}
+	// The root of an overlay has the attributes of the writable layer's.
+	root := keptDir{path: "/"}
+	if err := syscall.Lstat(layerDir(int(m.Layers)-1), &root.st); err != nil {
+		return opErr("stat the topmost layer", err)
+	}
 	if err := mountRoot(int(m.Layers)); err != nil {
 		return err
 	}
@@ -49,7 +54,7 @@ func (a *agent) assemble(m *wire.Assembly) error {
 	if err := syscall.Sethostname([]byte(m.Hostname)); err != nil {
 		return opErr("set the hostname", err)
 	}
-	if err := populate(m); err != nil {
+	if err := populate(m, &root); err != nil {
 		return err
 	}
 	if err := nullStdin(); err != nil {
@@ -112,31 +117,54 @@ func pivot() error {
 	return nil
 }
 
-// populate adds what no image brings, or what it may lack.
-func populate(m *wire.Assembly) error {
+// populate adds what no image brings, or what it may lack, and leaves no
+// trace of it in the times of directories.
+func populate(m *wire.Assembly, root *keptDir) error {
+	k := newKeeper()
+	if !m.Resumed {
+		if err := populateImage(m, k); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Files {
+		if sameFile(f.Path, f.Data) {
+			continue
+		}
+		k.keep(f.Path)
+		if err := putFile(f.Path, f.Data); err != nil {
+			return err
+		}
+	}
+	if err := restoreExtras(m, k); err != nil {
+		return err
+	}
+	if err := k.restore(); err != nil {
+		return err
+	}
+	return root.restoreAll()
+}
+
+// populateImage makes the directories that every sandbox has.
+func populateImage(m *wire.Assembly, k *keeper) error {
 	if err := ensureDir("/tmp", 0o1777, 0, 0); err != nil {
 		return err
 	}
-	if err := syscall.Chmod("/tmp", 0o1777); err != nil {
-		return opErr("chmod /tmp", err)
+	var st syscall.Stat_t
+	if err := syscall.Stat("/tmp", &st); err != nil {
+		return opErr("stat /tmp", err)
+	}
+	if st.Mode&0o7777 != 0o1777 {
+		if err := syscall.Chmod("/tmp", 0o1777); err != nil {
+			return opErr("chmod /tmp", err)
+		}
 	}
 	if err := ensureDir("/run", 0o755, 0, 0); err != nil {
 		return err
 	}
 	for _, d := range m.Dirs {
+		k.keep(d)
 		if err := ensureDir(d, 0o755, m.UID, m.GID); err != nil {
 			return err
-		}
-	}
-	for _, f := range m.Files {
-		if err := putFile(f.Path, f.Data); err != nil {
-			return err
-		}
-	}
-	for _, x := range m.Xattrs {
-		err := unix.Lsetxattr(x.Path, x.Name, x.Value, 0)
-		if err != nil && err != syscall.EOPNOTSUPP { // a guest kernel need not know every kind
-			return opErr("set "+x.Name+" of "+x.Path, err)
 		}
 	}
 	return nil

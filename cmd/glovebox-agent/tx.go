@@ -70,7 +70,7 @@ func (s *session) openTx(id uint32, p []byte) {
 	s.txs++
 	s.a.txCount++
 	t := &tx{s: s, id: id, uid: int(m.UID), gid: int(m.GID), finals: map[string]int{}, known: map[string]bool{},
-		prefix: ".glovebox-" + itoa(s.a.txCount) + "-", parentFD: -1, cur: -1}
+		prefix: wire.TempPrefix + itoa(s.a.txCount) + "-", parentFD: -1, cur: -1}
 	s.open(id, t, nil)
 }
 

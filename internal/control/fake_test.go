@@ -54,6 +54,12 @@ func (n *fakeNode) Start(ctx context.Context, spec node.Spec) (node.Machine, err
 	return m, ctx.Err()
 }
 
+func (n *fakeNode) MergeLayers(_ context.Context, _, layers []image.Layer) (image.Layer, error) {
+	return layers[len(layers)-1], nil
+}
+
+func (n *fakeNode) PruneLayers(context.Context, func(string) bool) (int64, error) { return 0, nil }
+
 func (n *fakeNode) Status() node.Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,6 +133,14 @@ func (m *fakeMachine) die(err error) {
 	delete(m.n.machines, m.spec.ID)
 	m.n.mu.Unlock()
 	close(m.done)
+}
+
+// SaveDisk says that nothing was written.
+func (m *fakeMachine) SaveDisk(ctx context.Context, goOn bool) (image.Layer, bool, error) {
+	if goOn {
+		return image.Layer{}, false, nil
+	}
+	return image.Layer{}, false, m.Stop(ctx)
 }
 
 func (m *fakeMachine) Stop(ctx context.Context) error {

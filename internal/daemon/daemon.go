@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
 	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -57,14 +58,15 @@ const DefaultWarm = 2
 
 // Daemon is a server that is open. Serve it, then Close it.
 type Daemon struct {
-	cfg     Config
-	log     *slog.Logger
-	token   string // for this machine's root, and for OneShot
-	ready   *readiness
-	store   store.Store
-	images  *image.Store
-	node    node.Node
-	control *control.Control
+	cfg       Config
+	log       *slog.Logger
+	token     string // for this machine's root, and for OneShot
+	ready     *readiness
+	store     store.Store
+	images    *image.Store
+	snapshots *snapshot.Store
+	node      node.Node
+	control   *control.Control
 
 	mu      sync.Mutex
 	public  *url.URL // where previews are reached; set by Serve

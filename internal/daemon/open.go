@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/node"
 	"github.com/glovebox-dev/glovebox/internal/preview"
 	"github.com/glovebox-dev/glovebox/internal/server"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -30,6 +31,10 @@ func (d *Daemon) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	d.onClose("images", func(context.Context) error { return d.images.Close() })
+	if d.snapshots, err = snapshot.Open(d.cfg.DataDir, snapshot.Options{Logger: d.log}); err != nil {
+		return err
+	}
+	d.onClose("snapshots", func(context.Context) error { return d.snapshots.Close() })
 	return nil
 }
 
@@ -47,7 +52,7 @@ func (d *Daemon) openNode(ctx context.Context) error {
 	if d.cfg.OneShot {
 		warm = 0
 	}
-	d.node, err = node.New(ctx, node.Config{Driver: drv, Logger: d.log, Upstream: upstream, Warm: warm})
+	d.node, err = node.New(ctx, node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Warm: warm})
 	if err != nil {
 		return err
 	}

@@ -106,6 +106,13 @@ type Machine interface {
 	// Exec runs argv as root with the machine's own means, not the agent's;
 	// the way in when the agent is gone. It returns the exit code.
 	Exec(ctx context.Context, argv []string) (output []byte, code int, err error)
+	// SaveDisk saves the writable layer: it stops the guest's processes, has
+	// the kernel tell what was written since the start, and calls use with
+	// that. Then the guest goes on (goOn), or the machine is ended as by
+	// Stop, whatever use returned. Without goOn use runs after the end, so
+	// only the saving itself delays the stop; when the saving fails, the
+	// machine goes on. The Disk is not valid after use.
+	SaveDisk(ctx context.Context, goOn bool, use func(Disk) error) error
 	// Stop ends the machine, at once and whatever the guest does, removes
 	// all that it left, and waits for that. Idempotent.
 	Stop(ctx context.Context) error
@@ -118,10 +125,11 @@ type Machine interface {
 	State() json.RawMessage
 }
 
-// Disk is a saved writable layer.
+// Disk is a saved writable layer. It is not safe for concurrent use.
 type Disk interface {
 	// Entries calls yield for everything the guest wrote, parents before
-	// children, until yield fails.
+	// children and the root (Path "") first, until yield fails. It may be
+	// called again.
 	Entries(yield func(DiskEntry) error) error
 }
 
@@ -133,15 +141,20 @@ type DiskEntry struct {
 	Mode     uint32 // st_mode: type and permissions
 	UID, GID uint32
 	ModTime  time.Time
-	Rdev     uint64 // of devices; 0 with S_IFCHR: a whiteout
-	Link     string // symbolic link: its target
-	HardLink string // another name of the file at this path, which came before
-	Opaque   bool   // directory that hides what lower layers have in it
-	Xattrs   map[string][]byte
-	Size     int64 // regular file
-	// Open returns the content of a regular file; holes read as zeros.
-	Open func() io.Reader
-	// Extents are the ranges of a regular file that are not holes, in order.
+	// Major and Minor number a device; a character device 0:0 is a whiteout,
+	// which hides the name in the layers below.
+	Major, Minor uint32
+	Target       string // of a symbolic link
+	// Inode tells the names of one file: those whose number is the same and
+	// not zero. It is zero where there is but one name.
+	Inode  uint64
+	Opaque bool // directory that hides what lower layers have in it
+	Xattrs map[string][]byte
+	Size   int64 // of a regular file
+	// Content of a regular file; what is not in Extents is zero.
+	Content io.ReaderAt
+	// Extents are the ranges of a regular file that may be other than zero,
+	// in order, within Size.
 	Extents []Extent
 }
 
@@ -157,6 +170,9 @@ const (
 	// UpperDir is the directory in a bare machine that holds the writable
 	// layer's file system (limited to Spec.DiskBytes).
 	UpperDir = "/up"
+	// UpperTree is the directory in UpperDir that the agent makes the
+	// writable layer: what SaveDisk saves.
+	UpperTree = "u"
 	// NewRootDir is the empty directory at which the agent assembles.
 	NewRootDir = "/newroot"
 )

@@ -31,9 +31,13 @@ func (c *Conn) Warmup(ctx context.Context) error {
 // Assemble makes the machine's root, once in its life. Commands can be
 // started after it.
 func (c *Conn) Assemble(ctx context.Context, a Assembly) error {
-	m := wire.Assembly{Layers: uint8(min(a.Layers, 255)), Hostname: a.Hostname, UID: a.Owner.UID, GID: a.Owner.GID, Dirs: a.Dirs}
+	m := wire.Assembly{Layers: uint8(min(a.Layers, 255)), Resumed: a.Resumed, Hostname: a.Hostname, UID: a.Owner.UID, GID: a.Owner.GID, Dirs: a.Dirs}
 	for p, data := range a.Files {
 		m.Files = append(m.Files, wire.File{Path: p, Data: data})
+	}
+	for _, v := range a.Devices {
+		m.Devices = append(m.Devices, wire.Device{Path: v.Path, Mode: v.Mode, UID: v.UID, GID: v.GID,
+			Major: v.Major, Minor: v.Minor, MtimeNS: v.ModTime.UnixNano()})
 	}
 	for p, attrs := range a.Xattrs {
 		for name, v := range attrs {

@@ -9,7 +9,10 @@ package guest
 import (
 	"errors"
 	"io/fs"
+	"regexp"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/wire"
 )
 
 // Errors of the calls of this package, tested with errors.Is. Those of the
@@ -77,15 +80,36 @@ type FileInfo struct {
 // Assembly is how the agent makes the root of a bare machine: an overlay of
 // the layers mounted at driver.LayerDir, bottom first, under the writable one.
 type Assembly struct {
-	Layers   int
+	Layers int
+	// Resumed: the layers were the root of a machine before. Nothing is made
+	// but what is asked for here.
+	Resumed  bool
 	Hostname string
-	// Xattrs by absolute path and name, set after the root is assembled.
-	Xattrs map[string]map[string][]byte
+	// Devices and Xattrs (by absolute path and name) that the layers cannot
+	// hold, made in this order after the root is assembled.
+	Devices []Device
+	Xattrs  map[string]map[string][]byte
 	// Dirs are made where missing, with parents, owned by Owner (the
 	// working directory of an image that does not have it).
 	Dirs  []string
 	Owner User
 	// Files are written where the image has no say: /etc/hosts,
 	// /etc/resolv.conf, /etc/hostname; absolute path to content, root-owned, 0644.
+	// What is there with this content already is left alone.
 	Files map[string][]byte
 }
+
+// Device is a device file.
+type Device struct {
+	Path         string // absolute
+	Mode         uint32 // st_mode
+	UID, GID     uint32
+	Major, Minor uint32
+	ModTime      time.Time
+}
+
+var tempPattern = regexp.MustCompile(`^` + regexp.QuoteMeta(wire.TempPrefix) + `[0-9]+-[0-9]+$`)
+
+// IsTemp reports whether name (of a file, without its directory) is one under
+// which WriteTar makes files before they get their own.
+func IsTemp(name string) bool { return tempPattern.MatchString(name) }

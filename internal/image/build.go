@@ -78,7 +78,7 @@ func (s *Store) build(ctx context.Context, progress ProgressFunc) (Image, error)
 	if !ok {
 		return Image{}, fmt.Errorf("no Node.js package for %s", runtime.GOARCH)
 	}
-	dir, err := s.scratch.tempDir()
+	dir, err := s.scratch.TempDir()
 	if err != nil {
 		return Image{}, err
 	}

@@ -158,7 +158,7 @@ func TestCloseEndsABuild(t *testing.T) {
 	if err := s.Close(); err != nil { // waits for the build, which it ends
 		t.Error(err)
 	}
-	if exists(s.scratch.dir) {
+	if exists(s.scratch.Path()) {
 		t.Error("the scratch directory is left")
 	}
 }

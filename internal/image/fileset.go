@@ -89,7 +89,7 @@ func (s *Store) inflate(ctx context.Context, f *os.File, progress ProgressFunc) 
 		return nil, err
 	}
 	defer plain.Close()
-	out, err := os.CreateTemp(s.scratch.dir, "")
+	out, err := os.CreateTemp(s.scratch.Path(), "")
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 // newTree makes a tree that spools into this store's directory.
 func (s *Store) newTree() (*layer.Tree, error) {
-	return layer.New(layer.Options{SpoolDir: s.scratch.dir, Limits: s.opts.Limits})
+	return layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits})
 }
 
 // maxBytes bounds what one image may hold.
@@ -30,7 +30,7 @@ func (s *Store) maxBytes() int64 {
 func (s *Store) installTree(ctx context.Context, t *layer.Tree, progress ProgressFunc) (Layer, error) {
 	progress.report(Progress{Stage: StageWrite})
 	var l Layer
-	err := s.scratch.installAs(0o444, func(f *os.File) (string, error) {
+	err := s.scratch.InstallAs(0o444, func(f *os.File) (string, error) {
 		info, err := t.Write(ctx, f)
 		if err != nil {
 			return "", err

@@ -39,7 +39,7 @@ func (s *Store) linkLayer(l Layer) error {
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return s.scratch.install(to, 0o444, func(out *os.File) error {
+	return s.scratch.Install(to, 0o444, func(out *os.File) error {
 		in, err := os.Open(l.Path)
 		if err != nil {
 			return err

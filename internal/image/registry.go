@@ -75,7 +75,7 @@ func (s *Store) pull(ctx context.Context, full string, progress ProgressFunc) (I
 	if err != nil {
 		return Image{}, classify(err)
 	}
-	dir, err := s.scratch.tempDir()
+	dir, err := s.scratch.TempDir()
 	if err != nil {
 		return Image{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/glovebox-dev/glovebox/internal/layer"
+	"github.com/glovebox-dev/glovebox/internal/scratch"
 )
 
 // Options of a store.
@@ -40,7 +41,7 @@ type Store struct {
 	dir     string
 	opts    Options
 	log     *slog.Logger
-	scratch *scratch
+	scratch *scratch.Dir
 	flights singleflight.Group
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -74,7 +75,7 @@ func Open(dir string, opts Options) (*Store, error) {
 			return nil, fmt.Errorf("open image store: %w", err)
 		}
 	}
-	if s.scratch, err = openScratch(filepath.Join(s.layerDir(), "partial")); err != nil {
+	if s.scratch, err = scratch.Open(filepath.Join(s.layerDir(), "partial")); err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -88,7 +89,7 @@ func (s *Store) Close() error {
 	s.cancel()
 	s.closing.Unlock()
 	s.running.Wait()
-	return s.scratch.close()
+	return s.scratch.Close()
 }
 
 func (s *Store) layerDir() string  { return filepath.Join(s.dir, "layers") }
@@ -269,7 +270,7 @@ func (s *Store) writeRecord(r record) error {
 	if err != nil {
 		return err
 	}
-	return s.scratch.install(s.recordPath(r.Digest), 0o644, func(f *os.File) error {
+	return s.scratch.Install(s.recordPath(r.Digest), 0o644, func(f *os.File) error {
 		_, err := f.Write(append(b, '\n'))
 		return err
 	})

@@ -203,7 +203,7 @@ func TestLeftoversGoAtOpen(t *testing.T) {
 	if exists(filepath.Join(partial, "123")) {
 		t.Error("leftovers of a dead process are still there")
 	}
-	if !exists(s.scratch.dir) {
+	if !exists(s.scratch.Path()) {
 		t.Error("the directory of a living process is gone")
 	}
 	importSmall(t, s, "a", "1")

@@ -23,10 +23,17 @@ func (t *Tree) count(e Entry) error {
 		return entryError(e.Path, fmt.Errorf("size %d is negative", e.Size))
 	}
 	if e.Mode&unix.S_IFMT == unix.S_IFREG {
-		if e.Size > t.limits.Bytes-t.content {
+		size := e.Size
+		if e.ContentAt != nil {
+			var err error
+			if size, err = extentBytes(e); err != nil {
+				return entryError(e.Path, err)
+			}
+		}
+		if size > t.limits.Bytes-t.content {
 			return tooLarge("at %q: more than %d bytes of file content", clip(e.Path), t.limits.Bytes)
 		}
-		t.content += e.Size
+		t.content += size
 	}
 	for name, v := range e.Xattrs {
 		if t.xattrs += int64(len(name) + len(v)); t.xattrs > t.limits.XattrBytes {
@@ -34,6 +41,19 @@ func (t *Tree) count(e Entry) error {
 		}
 	}
 	return nil
+}
+
+// extentBytes is the sum of an entry's extents.
+func extentBytes(e Entry) (sum int64, err error) {
+	end := int64(0)
+	for _, x := range e.Extents {
+		if x.Offset < end || x.Length <= 0 || x.Offset > e.Size-x.Length {
+			return 0, fmt.Errorf("extent of %d bytes at %d is out of order or outside of the file", x.Length, x.Offset)
+		}
+		end = x.Offset + x.Length
+		sum += x.Length
+	}
+	return sum, nil
 }
 
 func tooLarge(format string, args ...any) error {

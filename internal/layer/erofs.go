@@ -2,6 +2,7 @@ package layer
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -52,25 +53,17 @@ type image struct {
 }
 
 // Write lays the tree out as EROFS into f, which must be an empty regular
-// file. It does not sync f. The bytes depend on the tree alone.
+// file. It does not sync f. The bytes depend on the tree alone; only where
+// contents are not in the spool, each writing gives the image another UUID.
 func (t *Tree) Write(ctx context.Context, f *os.File) (Info, error) {
 	im, err := layOut(t.root)
 	if err != nil {
 		return Info{}, err
 	}
-	id := sha256.New()
-	w := &emitter{w: id}
-	im.writeMeta(w)
-	im.writeDirs(w)
-	for _, n := range im.order {
-		w.u32(n.sum)
-	}
-	w.flush()
-	copy(im.uuid[:], id.Sum(nil))
-
+	im.identify(t.refs > 0)
 	out := newOutput(f)
 	defer out.stop()
-	w = &emitter{w: out}
+	w := &emitter{w: out}
 	im.writeMeta(w)
 	im.writeDirs(w)
 	if w.flush(); w.err != nil {
@@ -83,7 +76,25 @@ func (t *Tree) Write(ctx context.Context, f *os.File) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("write layer: %w", err)
 	}
-	return Info{Digest: digest, Size: im.blocks << blockBits, Inodes: len(im.order)}, nil
+	return Info{Digest: digest, Size: im.blocks << blockBits, Inodes: len(im.order), Holes: out.holes}, nil
+}
+
+// identify gives the image a UUID that no other content has. To derive it, all
+// contents must be known before they are written.
+func (im *image) identify(random bool) {
+	if random {
+		_, _ = rand.Read(im.uuid[:]) // never fails, by its documentation
+		return
+	}
+	id := sha256.New()
+	w := &emitter{w: id}
+	im.writeMeta(w)
+	im.writeDirs(w)
+	for _, n := range im.order {
+		w.u32(n.sum)
+	}
+	w.flush()
+	copy(im.uuid[:], id.Sum(nil))
 }
 
 // layOut numbers the inodes and gives every block its address. Children of a
@@ -248,6 +259,12 @@ func (im *image) writeContents(ctx context.Context, s *spool, out *output) error
 		}
 		if n.isSymlink() {
 			if err := out.copy(ctx, strings.NewReader(n.target), n.size); err != nil {
+				return err
+			}
+			continue
+		}
+		if n.ref != nil {
+			if err := out.writeRef(ctx, n.ref, n.size); err != nil {
 				return err
 			}
 			continue

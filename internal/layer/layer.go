@@ -73,15 +73,29 @@ type Entry struct {
 	// of which no more than Size are read.
 	Size    int64
 	Content io.Reader
+	// ContentAt, where it is set, is the content of a regular file in place
+	// of Content. It is not copied but read when the tree is read or written,
+	// and then only in Extents, which are in order and within Size; the rest
+	// is zero. It must not change until the tree is closed.
+	ContentAt io.ReaderAt
+	Extents   []Extent
 	// Xattrs are kept beside the tree, see Tree.Xattrs.
 	Xattrs map[string][]byte
 }
 
+// Extent is a range of a file's bytes.
+type Extent struct{ Offset, Length int64 }
+
 // Info describes a written layer.
 type Info struct {
-	Digest string // "sha256:…" of the file
-	Size   int64  // length of the file in bytes
+	// Digest is "sha256:…" of the file; of a file with Holes it is that of
+	// the text "holes", a zero byte, the digest of what is not in holes, and
+	// the offsets and lengths of the holes in 8 bytes each, little-endian: the
+	// nothing between two bytes of a large file need not be hashed.
+	Digest string
+	Size   int64 // length of the file in bytes
 	Inodes int
+	Holes  []Extent // large ranges of the file that were never written
 }
 
 // FromFiles writes a layer of just these entries, each after its parents, to

@@ -60,6 +60,7 @@ type output struct {
 	free    chan []byte
 	hashed  chan struct{}
 	stopped bool
+	holes   []Extent
 }
 
 const outputBuffers = 4
@@ -110,7 +111,15 @@ func (o *output) Write(b []byte) (int, error) {
 
 // copy appends exactly size bytes of r and zeros up to a whole block.
 func (o *output) copy(ctx context.Context, r io.Reader, size int64) error {
-	pad := -size & (blockSize - 1)
+	if err := o.fill(ctx, r, size); err != nil {
+		return err
+	}
+	_, err := o.Write(zeros[:-size&(blockSize-1)])
+	return err
+}
+
+// fill appends exactly size bytes of r.
+func (o *output) fill(ctx context.Context, r io.Reader, size int64) error {
 	for size > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -126,8 +135,7 @@ func (o *output) copy(ctx context.Context, r io.Reader, size int64) error {
 			return err
 		}
 	}
-	_, err := o.Write(zeros[:pad])
-	return err
+	return nil
 }
 
 // drain sends a full buffer to the file and to the hash.
@@ -163,5 +171,23 @@ func (o *output) finish() (string, error) {
 		return "", err
 	}
 	o.stop()
-	return "sha256:" + hex.EncodeToString(o.hash.Sum(nil)), nil
+	sum := o.hash.Sum(nil)
+	if len(o.holes) > 0 {
+		sum = holedSum(sum, o.holes)
+	}
+	return "sha256:" + hex.EncodeToString(sum), nil
+}
+
+// holedSum is the digest of a file with holes. A file without begins with a
+// superblock, so none has the digest of one with.
+func holedSum(data []byte, holes []Extent) []byte {
+	h := sha256.New()
+	h.Write([]byte("holes\x00"))
+	h.Write(data)
+	var b []byte
+	for _, x := range holes {
+		b = binary.LittleEndian.AppendUint64(b[:0], uint64(x.Offset))
+		h.Write(binary.LittleEndian.AppendUint64(b, uint64(x.Length)))
+	}
+	return h.Sum(nil)
 }

@@ -24,7 +24,7 @@ func (t *Tree) ReadFile(name string, max int64) ([]byte, error) {
 	if n.size > max {
 		return nil, fmt.Errorf("read %s: %w: %d bytes, allowed are %d", name, ErrTooLarge, n.size, max)
 	}
-	r, err := t.spool.section(n.off, n.size)
+	r, err := t.open(n)
 	if err != nil {
 		return nil, err
 	}
@@ -63,4 +63,21 @@ func (t *Tree) resolve(name string) (*inode, error) {
 		todo = append(strings.Split(k.ino.target, "/"), todo...)
 	}
 	return stack[len(stack)-1], nil
+}
+
+// Mode returns type and permissions of what has this name, and false if there
+// is none. Links are not followed.
+func (t *Tree) Mode(name string) (uint32, bool) {
+	n := t.root
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" {
+			continue
+		}
+		k, ok := n.kids[part]
+		if !ok {
+			return 0, false
+		}
+		n = k.ino
+	}
+	return n.mode, true
 }

@@ -24,6 +24,7 @@ type Tree struct {
 	content int64 // bytes of file content so far
 	stream  int64 // bytes of archives so far
 	xattrs  int64
+	refs    int // files whose content is not in the spool
 }
 
 // inode is a file whatever its names. Two names of one inode are hard links.
@@ -34,8 +35,9 @@ type inode struct {
 	nsec     uint32
 	rdev     uint32
 	size     int64
-	off      int64  // of the content in the spool
-	sum      uint32 // CRC-32C of the content
+	off      int64    // of the content in the spool
+	sum      uint32   // CRC-32C of the content in the spool
+	ref      *content // of a regular file that is not in the spool
 	target   string
 	kids     map[string]dirent // of a directory, and of nothing else
 	xattrs   map[string][]byte
@@ -91,7 +93,11 @@ func (t *Tree) Add(e Entry) error {
 	if err != nil {
 		return entryError(e.Path, err)
 	}
-	if n.isRegular() {
+	switch {
+	case n.isRegular() && e.ContentAt != nil:
+		n.ref = &content{e.ContentAt, e.Extents}
+		t.refs++
+	case n.isRegular():
 		if n.off, n.sum, err = t.spool.add(e.Content, e.Size); err != nil {
 			return fmt.Errorf("content of %q: %w", e.Path, err)
 		}

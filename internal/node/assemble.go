@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"path"
+	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guest"
@@ -15,39 +18,99 @@ import (
 // assembled before anyone knows who will use them.
 const Hostname = "sandbox"
 
-// assemble mounts an image's layers into a bare machine, has the agent make
-// the root of them, and runs one command, so that what the first command of a
-// guest pays (page faults of the agent, of libc) is paid here.
-func (m *machine) assemble(ctx context.Context, img image.Image) error {
-	paths := make([]string, len(img.Layers))
-	xattrs := map[string]map[string][]byte{}
-	for i, l := range img.Layers {
-		paths[i] = l.Path
-		for p, kv := range l.Xattrs {
-			xattrs[p] = kv
-		}
+// root is what a machine's file system is made of.
+type root struct {
+	img    image.Image
+	layers []image.Layer // of a snapshot, on top
+}
+
+// all are the layers, bottom first.
+func (r root) all() []image.Layer { return slices.Concat(r.img.Layers, r.layers) }
+
+func (r root) check() error {
+	if n := len(r.img.Layers) + len(r.layers); n > driver.MaxLayers {
+		return fmt.Errorf("image %s with %d layers on top: %d are more than the %d that a machine takes: merge some", r.img.Reference, len(r.layers), n, driver.MaxLayers)
+	}
+	return nil
+}
+
+// assemble mounts layers into a bare machine, has the agent make the root of
+// them, and runs one command, so that what the first command of a guest pays
+// (page faults of the agent, of libc) is paid here.
+func (n *node) assemble(ctx context.Context, m *machine, r root) error {
+	n.mu.Lock()
+	m.root = r
+	n.mu.Unlock()
+	a, err := n.assembly(r)
+	if err != nil {
+		return fmt.Errorf("assemble image %s: %w", r.img.Reference, err)
+	}
+	var paths []string
+	for _, l := range r.all() {
+		paths = append(paths, l.Path)
 	}
 	if err := m.MountLayers(ctx, paths); err != nil {
-		return fmt.Errorf("mount image %s: %w", img.Reference, err)
+		return fmt.Errorf("mount image %s: %w", r.img.Reference, err)
 	}
-	u := img.Config.User
-	owner := guest.User{UID: u.UID, GID: u.GID, Groups: u.Groups}
+	if err := m.agent.Assemble(ctx, a); err != nil {
+		return fmt.Errorf("assemble image %s: %w", r.img.Reference, err)
+	}
+	m.made = made(a)
+	return m.rehearse(ctx, a.Owner, r.img.Config)
+}
+
+// assembly is what the agent makes besides the layers. Of a root that was
+// assembled before, the guest may have changed all of it, and what it has made
+// of it stays; only the resolver's address is not its to lose.
+func (n *node) assembly(r root) (guest.Assembly, error) {
+	u := r.img.Config.User
 	a := guest.Assembly{
-		Layers:   len(paths),
+		Layers:   len(r.all()),
+		Resumed:  len(r.layers) > 0,
 		Hostname: Hostname,
-		Xattrs:   xattrs,
-		Dirs:     []string{img.Config.WorkingDir},
-		Owner:    owner,
+		Owner:    guest.User{UID: u.UID, GID: u.GID, Groups: u.Groups},
+		Xattrs:   map[string]map[string][]byte{},
 		Files: map[string][]byte{
-			"/etc/hostname":    []byte(Hostname + "\n"),
-			"/etc/hosts":       []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n" + driver.GuestAddr.String() + "\t" + Hostname + "\n"),
 			"/etc/resolv.conf": []byte("nameserver " + driver.GatewayAddr.String() + "\noptions timeout:5 attempts:2\n"),
 		},
 	}
-	if err := m.agent.Assemble(ctx, a); err != nil {
-		return fmt.Errorf("assemble image %s: %w", img.Reference, err)
+	if !a.Resumed {
+		a.Dirs = []string{r.img.Config.WorkingDir}
+		a.Files["/etc/hostname"] = []byte(Hostname + "\n")
+		a.Files["/etc/hosts"] = []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n" + driver.GuestAddr.String() + "\t" + Hostname + "\n")
+		for _, l := range r.img.Layers {
+			maps.Copy(a.Xattrs, l.Xattrs)
+		}
+		return a, nil
 	}
-	return m.rehearse(ctx, owner, img.Config)
+	if n.cfg.Snapshots == nil {
+		return a, errNoSnapshots
+	}
+	extras, err := n.cfg.Snapshots.Extras(r.all())
+	if err != nil {
+		return a, err
+	}
+	for p, x := range extras {
+		if len(x.Xattrs) > 0 {
+			a.Xattrs[p] = x.Xattrs
+		}
+		if d := x.Device; d != nil {
+			a.Devices = append(a.Devices, guest.Device{Path: p, Mode: d.Mode, UID: d.UID, GID: d.GID, Major: d.Major, Minor: d.Minor, ModTime: d.ModTime})
+		}
+	}
+	return a, nil
+}
+
+// made lists what an assembly makes, files with their content and directories
+// without: by itself it is no reason to save a disk.
+func made(a guest.Assembly) map[string][]byte {
+	out := maps.Clone(a.Files)
+	for _, d := range append([]string{"/proc", "/sys", "/dev", "/tmp", "/run", "/etc"}, a.Dirs...) {
+		for ; d != "/"; d = path.Dir(d) {
+			out[d] = nil
+		}
+	}
+	return out
 }
 
 // rehearse runs the cheapest command that every image can run or fail to run:

@@ -14,12 +14,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // Config of a node on this host.
 type Config struct {
 	Driver driver.Driver
-	Logger *slog.Logger
+	// Snapshots keeps what machines have written; nil: they cannot be saved.
+	Snapshots *snapshot.Store
+	Logger    *slog.Logger
 	// Upstream answers the DNS queries that policies allow; nil: the host's
 	// own resolvers.
 	Upstream netstack.Upstream
@@ -89,7 +92,7 @@ func (n *node) Capacity() Capacity {
 func (n *node) Start(ctx context.Context, spec Spec) (Machine, error) {
 	defer n.pool.busy()()
 	sz := size{vcpus: spec.VCPUs, memory: spec.MemoryBytes, disk: spec.DiskBytes}
-	m, err := n.claim(ctx, spec.Image, sz)
+	m, err := n.claim(ctx, root{spec.Image, spec.Layers}, sz)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +117,14 @@ func (n *node) Keep(img image.Image, vcpus int, memoryBytes, diskBytes int64) {
 
 // claim returns an assembled machine: a waiting one, a bare one that is
 // assembled now, or a new one.
-func (n *node) claim(ctx context.Context, img image.Image, sz size) (*machine, error) {
-	if m := n.pool.take(img, sz); m != nil {
-		return m, nil
+func (n *node) claim(ctx context.Context, r root, sz size) (*machine, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if len(r.layers) == 0 {
+		if m := n.pool.take(r.img, sz); m != nil {
+			return m, nil
+		}
 	}
 	if err := n.admit(); err != nil {
 		return nil, err
@@ -128,7 +136,7 @@ func (n *node) claim(ctx context.Context, img image.Image, sz size) (*machine, e
 			return nil, err
 		}
 	}
-	if err := m.assemble(ctx, img); err != nil {
+	if err := n.assemble(ctx, m, r); err != nil {
 		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 	}
 	return m, nil

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/wire"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // The test binary is the sandbox kernel of its own machines.
@@ -68,8 +70,12 @@ func newNode(t testing.TB, warm int) (node.Node, image.Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	snaps, err := snapshot.Open(dir, snapshot.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	n, err := node.New(t.Context(), node.Config{Driver: d, Logger: log, Warm: warm})
+	n, err := node.New(t.Context(), node.Config{Driver: d, Snapshots: snaps, Logger: log, Warm: warm})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +85,7 @@ func newNode(t testing.TB, warm int) (node.Node, image.Image) {
 		if err := n.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := d.Close(); err != nil {
+		if err := errors.Join(d.Close(), snaps.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/guest"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 const (
@@ -32,7 +34,11 @@ type machine struct {
 	net    *netstack.Stack
 	secret [32]byte
 	size   size
-	done   chan struct{} // closed after stack and connection are closed too
+	log    *slog.Logger
+	snaps  *snapshot.Store   // may be nil
+	root   root              // what it was assembled from; set under node.mu
+	made   map[string][]byte // by the assembly, see made
+	done   chan struct{}     // closed after stack and connection are closed too
 
 	mu    sync.Mutex
 	agent *guest.Conn
@@ -47,7 +53,7 @@ func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start machine %s: %w", id, err)
 	}
-	m := &machine{Machine: dm, size: sz, done: make(chan struct{})}
+	m := &machine{Machine: dm, size: sz, log: n.log, snaps: n.cfg.Snapshots, done: make(chan struct{})}
 	n.add(m)
 	defer func() {
 		if err != nil {

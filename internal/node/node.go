@@ -22,8 +22,11 @@ var ErrCapacity = errors.New("no capacity left on this node")
 
 // Spec describes a machine that holds an image and can run commands.
 type Spec struct {
-	ID          string // the session's id
-	Image       image.Image
+	ID    string // the session's id
+	Image image.Image
+	// Layers of a snapshot on top of the image's, bottom first; with those of
+	// the image at most driver.MaxLayers.
+	Layers      []image.Layer
 	VCPUs       int
 	MemoryBytes int64
 	DiskBytes   int64
@@ -74,6 +77,15 @@ type Node interface {
 	// wait only while they are in demand.
 	Keep(img image.Image, vcpus int, memoryBytes, diskBytes int64)
 	Status() Status
+	// MergeLayers makes one layer of several of a snapshot's (bottom first),
+	// which stand on base (the image's, and perhaps further ones), for chains
+	// that grow too long.
+	MergeLayers(ctx context.Context, base, layers []image.Layer) (image.Layer, error)
+	// PruneLayers removes the layers of snapshots for which keep says false
+	// and that no running machine uses, and returns how many bytes of disk
+	// that freed. A layer that SaveDisk or MergeLayers has just returned stays
+	// for some minutes, until keep knows it.
+	PruneLayers(ctx context.Context, keep func(digest string) bool) (freed int64, err error)
 	// Close ends every machine and waits until nothing of them is left.
 	Close(ctx context.Context) error
 }
@@ -122,6 +134,14 @@ type Machine interface {
 	// open ones that it forbids are closed.
 	SetPolicy(ctx context.Context, p egress.Policy) error
 	Usage(ctx context.Context) (Usage, error)
+	// SaveDisk keeps what the guest has written since its start as a layer on
+	// top of those that it was started from: the guest is frozen, its writable
+	// layer is saved, and with goOn it goes on afterwards, else the machine is
+	// ended (Done is closed when SaveDisk returns). The layer is whole and on
+	// disk for good when it returns. Nothing was written: ok is false, and
+	// there is no layer. On an error without goOn the machine may be alive
+	// (nothing could be saved) or not: Done tells.
+	SaveDisk(ctx context.Context, goOn bool) (l image.Layer, ok bool, err error)
 	// Stop ends the machine and waits until nothing of it is left. Idempotent.
 	Stop(ctx context.Context) error
 }

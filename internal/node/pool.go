@@ -322,7 +322,7 @@ func (p *pool) make(ctx context.Context, k key, img image.Image) (*machine, erro
 		return nil, err
 	}
 	if k.digest != "" {
-		if err := m.assemble(ctx, img); err != nil {
+		if err := p.n.assemble(ctx, m, root{img: img}); err != nil {
 			return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 		}
 	}

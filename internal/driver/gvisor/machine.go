@@ -53,6 +53,7 @@ type Machine struct {
 
 	starting starting // used by Start alone
 
+	saving   sync.Mutex // held by SaveDisk
 	stopping atomic.Bool
 	done     chan struct{}
 	gone     chan struct{} // closed after done: the cable is closed too

@@ -139,14 +139,20 @@ func (m *Entry) Decode(b []byte) error {
 	return d.end()
 }
 
+// TempPrefix begins the names under which a transaction makes its objects, two
+// numbers with a dash between them follow.
+const TempPrefix = ".glovebox-"
+
 // Assembly is how the root is made.
 type Assembly struct {
 	Layers   uint8
+	Resumed  bool // the layers were assembled before: make only what is here
 	Hostname string
 	UID, GID uint32 // of Dirs
 	Dirs     []string
 	Files    []File
-	Xattrs   []Xattr
+	Devices  []Device
+	Xattrs   []Xattr // set last
 }
 
 // File is a small file of the root, owned by root, mode 0644.
@@ -161,9 +167,24 @@ type Xattr struct {
 	Value      []byte
 }
 
+// Device is a device file.
+type Device struct {
+	Path         string
+	Mode         uint32 // st_mode
+	UID, GID     uint32
+	Major, Minor uint32
+	MtimeNS      int64 // nanoseconds since 1970
+}
+
+const resumed = 1
+
 // Append appends the encoded message.
 func (m *Assembly) Append(b []byte) []byte {
-	b = append(b, m.Layers)
+	flags := byte(0)
+	if m.Resumed {
+		flags = resumed
+	}
+	b = append(b, m.Layers, flags)
 	b = appendString(b, m.Hostname)
 	b = AppendU32(b, m.UID)
 	b = AppendU32(b, m.GID)
@@ -172,6 +193,14 @@ func (m *Assembly) Append(b []byte) []byte {
 	for _, f := range m.Files {
 		b = appendString(b, f.Path)
 		b = appendString(b, string(f.Data))
+	}
+	b = AppendU32(b, uint32(len(m.Devices)))
+	for _, v := range m.Devices {
+		b = appendString(b, v.Path)
+		for _, n := range [...]uint32{v.Mode, v.UID, v.GID, v.Major, v.Minor} {
+			b = AppendU32(b, n)
+		}
+		b = AppendU64(b, uint64(v.MtimeNS))
 	}
 	b = AppendU32(b, uint32(len(m.Xattrs)))
 	for _, x := range m.Xattrs {
@@ -186,12 +215,17 @@ func (m *Assembly) Append(b []byte) []byte {
 func (m *Assembly) Decode(b []byte) error {
 	d := decoder{b: b}
 	m.Layers = d.u8()
+	m.Resumed = d.u8() == resumed
 	m.Hostname = d.string()
 	m.UID, m.GID = d.u32(), d.u32()
 	m.Dirs = d.strings()
 	m.Files = nil
 	for range d.count(8) {
 		m.Files = append(m.Files, File{d.path(), d.bytes()})
+	}
+	m.Devices = nil
+	for range d.count(32) {
+		m.Devices = append(m.Devices, Device{d.path(), d.u32(), d.u32(), d.u32(), d.u32(), d.u32(), int64(d.u64())})
 	}
 	m.Xattrs = nil
 	for range d.count(12) {

@@ -13,6 +13,8 @@
 //	       pipe tells the driver.
 //	Layers (a remote call, when a machine is claimed): a session without points,
 //	       which ends the tracing; each of its sinks mounts one EROFS image.
+//	Freeze and Thaw (remote calls) stop the guest and write out the tree of its
+//	       writable layer, and let it go on.
 //
 // gVisor's own Mount call would do all this but leaves the mount without a
 // UniqueID, and a checkpoint of such a machine cannot be restored.
@@ -40,6 +42,8 @@ const (
 	sinkName = "glovebox"
 	opArm    = "arm"
 	opMount  = "mount"
+	opFreeze = "freeze"
+	opThaw   = "thaw"
 )
 
 func init() { seccheck.RegisterSink(seccheck.SinkDesc{Name: sinkName, New: call}) }
@@ -97,6 +101,12 @@ func call(conf map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	case opMount:
 		dest, _ := conf["dest"].(string)
 		return sink{}, mountLayer(dest, file)
+	case opFreeze:
+		mount, _ := conf["mount"].(string)
+		dir, _ := conf["dir"].(string)
+		return sink{}, freeze(mount, dir, file)
+	case opThaw:
+		return sink{}, thaw()
 	default:
 		return nil, fmt.Errorf("sentryhook: unknown operation %v", op)
 	}

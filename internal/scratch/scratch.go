@@ -1,4 +1,7 @@
-package image
+// Package scratch is the place for what is half-made in a directory that
+// several processes share: whatever a dead one left there goes, and what is
+// complete moves to its place at once and for good.
+package scratch
 
 import (
 	"errors"
@@ -9,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scratch is a directory of this process for what is half-made. The lock on
+// Dir is a directory of this process for what is half-made. The lock on
 // it goes with the process, so that the next one can tell leftovers from the
-// work of another.
-type scratch struct {
-	dir  string
+// work of another. Safe for concurrent use.
+type Dir struct {
+	path string
 	lock *os.File
 }
 
-// openScratch makes a directory of our own below parent and removes those
-// whose owner is gone.
-func openScratch(parent string) (*scratch, error) {
+// Open makes a directory of our own below parent and removes those whose
+// owner is gone. Close it.
+func Open(parent string) (*Dir, error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func openScratch(parent string) (*scratch, error) {
 			continue // another process took it for a leftover
 		}
 		if _, err := os.Stat(dir); err == nil {
-			return &scratch{dir: dir, lock: f}, nil
+			return &Dir{path: dir, lock: f}, nil
 		}
 		f.Close()
 	}
@@ -65,22 +68,26 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func (s *scratch) close() error {
-	return errors.Join(os.RemoveAll(s.dir), s.lock.Close())
+// Close removes the directory and all that is still in it.
+func (d *Dir) Close() error {
+	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }
 
-// tempDir makes a directory; the caller removes it.
-func (s *scratch) tempDir() (string, error) { return os.MkdirTemp(s.dir, "") }
+// Path is where the directory is.
+func (d *Dir) Path() string { return d.path }
 
-// install writes a file under a temporary name and moves it to path when it
+// TempDir makes a directory; the caller removes it.
+func (d *Dir) TempDir() (string, error) { return os.MkdirTemp(d.path, "") }
+
+// Install writes a file under a temporary name and moves it to path when it
 // is complete and on disk. Nothing is left of a failed attempt.
-func (s *scratch) install(path string, mode os.FileMode, fill func(*os.File) error) error {
-	return s.installAs(mode, func(f *os.File) (string, error) { return path, fill(f) })
+func (d *Dir) Install(path string, mode os.FileMode, fill func(*os.File) error) error {
+	return d.InstallAs(mode, func(f *os.File) (string, error) { return path, fill(f) })
 }
 
-// installAs is install for files whose name follows from their content.
-func (s *scratch) installAs(mode os.FileMode, fill func(*os.File) (path string, err error)) error {
-	f, err := os.CreateTemp(s.dir, "")
+// InstallAs is Install for files whose name follows from their content.
+func (d *Dir) InstallAs(mode os.FileMode, fill func(*os.File) (path string, err error)) error {
+	f, err := os.CreateTemp(d.path, "")
 	if err != nil {
 		return err
 	}
@@ -99,14 +106,15 @@ func (s *scratch) installAs(mode os.FileMode, fill func(*os.File) (path string, 
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return Sync(filepath.Dir(path))
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// Sync makes the names in a directory last.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	defer f.Close()
+	return f.Sync()
 }
