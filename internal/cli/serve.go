@@ -19,6 +19,7 @@ type serveFlags struct {
 	preview string
 	public  string
 	warm    int
+	limits  limitFlags
 	format  string
 	level   string
 }
@@ -44,6 +45,7 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.StringVar(&f.preview, "preview-domain", a.getenv(envPreview), "domain below which ports get their addresses ($"+envPreview+")")
 	flags.StringVar(&f.public, "public-url", a.getenv(envPublicURL), "address at which clients reach the API, behind a proxy ($"+envPublicURL+")")
 	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
+	f.limits.register(flags)
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.Lookup("listen").DefValue = defaultListen
@@ -57,6 +59,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if err != nil {
 		return err
 	}
+	limits, err := f.limits.parse()
+	if err != nil {
+		return err
+	}
 	// The port first: what takes long should not end in a taken port.
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", f.listen)
@@ -66,7 +72,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	defer listener.Close()
 	d, err := daemon.Open(ctx, daemon.Config{
 		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview,
-		FirstToken: a.token, DNS: a.getenv(envDNS), Warm: f.warm, Logger: log,
+		FirstToken: a.token, DNS: a.getenv(envDNS), Warm: f.warm, Limits: limits, Logger: log,
 	})
 	if err != nil {
 		return err

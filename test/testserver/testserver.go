@@ -76,10 +76,10 @@ func Binary(t testing.TB) string {
 	return bin
 }
 
-// Start runs a server on a free loopback port with extra environment
-// variables ("K=V") and waits until it is healthy. It is stopped, and checked
-// for leftovers, when the test ends.
-func Start(t testing.TB, env ...string) *Server {
+// Start runs a server on a free loopback port with extra flags of serve and
+// waits until it is healthy. It is stopped, and checked for leftovers, when
+// the test ends.
+func Start(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	bin := Binary(t)
 	s := &Server{Bin: bin, Token: "test-" + rand.Text(), DataDir: t.TempDir(), exited: make(chan struct{})}
@@ -91,8 +91,8 @@ func Start(t testing.TB, env ...string) *Server {
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command(bin, "serve", "--listen", addr, "--data-dir", s.DataDir)
-	s.cmd.Env = append(append(os.Environ(), "GLOVEBOX_TOKEN="+s.Token), env...)
+	s.cmd = exec.Command(bin, append([]string{"serve", "--listen", addr, "--data-dir", s.DataDir}, flags...)...)
+	s.cmd.Env = append(os.Environ(), "GLOVEBOX_TOKEN="+s.Token)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
