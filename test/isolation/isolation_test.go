@@ -37,7 +37,8 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{server: testserver.Start(t, "HOST_CANARY="+canary), touched: new(atomic.Int64)}
+	t.Setenv("HOST_CANARY", canary) // the server inherits it
+	h := &host{server: testserver.Start(t), touched: new(atomic.Int64)}
 	h.hostname, _ = os.Hostname()
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
