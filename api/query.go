@@ -37,6 +37,20 @@ type ListSessionsQuery struct {
 	Name string // of the sandbox; "" for all of the project
 }
 
+// ListSnapshotsQuery is GET /v2/sandboxes/snapshots, newest first by default.
+type ListSnapshotsQuery struct {
+	Page
+	Name string // of the sandbox; "" for all of the project
+}
+
+// SnapshotTreeQuery is GET /v2/sandboxes/snapshots/tree. SortDesc walks the
+// ancestors of the snapshot, SortAsc its descendants.
+type SnapshotTreeQuery struct {
+	SnapshotID string
+	Limit      int // 1–50
+	SortOrder  string
+}
+
 // ParseListSandboxes reads a query string.
 func ParseListSandboxes(q url.Values) (ListSandboxesQuery, error) {
 	page, err := parsePage(q)
@@ -74,6 +88,21 @@ func ParseListSandboxes(q url.Values) (ListSandboxesQuery, error) {
 func ParseListSessions(q url.Values) (ListSessionsQuery, error) {
 	page, err := parsePage(q)
 	return ListSessionsQuery{Page: page, Name: q.Get("name")}, err
+}
+
+// ParseListSnapshots reads a query string.
+func ParseListSnapshots(q url.Values) (ListSnapshotsQuery, error) {
+	page, err := parsePage(q)
+	return ListSnapshotsQuery{Page: page, Name: q.Get("name")}, err
+}
+
+// ParseSnapshotTree reads a query string.
+func ParseSnapshotTree(q url.Values) (SnapshotTreeQuery, error) {
+	page, err := parsePage(q)
+	if err == nil && q.Get("snapshotId") == "" {
+		err = BadRequest("query snapshotId: is missing; name the snapshot that the walk begins at")
+	}
+	return SnapshotTreeQuery{SnapshotID: q.Get("snapshotId"), Limit: page.Limit, SortOrder: page.SortOrder}, err
 }
 
 func parsePage(q url.Values) (Page, error) {

@@ -65,6 +65,8 @@ type Session struct {
 	NetworkTransfer     *NetworkTransfer `json:"networkTransfer,omitempty"`
 	// Reason says in words why a session ended that nobody stopped.
 	Reason string `json:"reason,omitempty"`
+	// Notice says what a session that runs lacks of what one might expect.
+	Notice string `json:"notice,omitempty"`
 }
 
 // SessionResponse answers extend-timeout and network-policy.

@@ -14,9 +14,9 @@ func (s *sqliteStore) CreateSandbox(ctx context.Context, sb Sandbox, se Session,
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (id, project, name, created_at, updated_at, status, status_updated_at, current_session, ports, tags, spec)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			sb.ID, sb.Project, sb.Name, sb.CreatedAt, sb.UpdatedAt, sb.Status, sb.StatusUpdatedAt, sb.CurrentSessionID, ports, tags, spec)
+		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (id, project, name, created_at, updated_at, status, status_updated_at, current_session, current_snapshot, rolled_back, ports, tags, spec)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			sb.ID, sb.Project, sb.Name, sb.CreatedAt, sb.UpdatedAt, sb.Status, sb.StatusUpdatedAt, sb.CurrentSessionID, sb.CurrentSnapshotID, sb.RolledBack, ports, tags, spec)
 		if isUnique(err, "sandboxes.name") {
 			return ErrExists
 		}
@@ -27,6 +27,9 @@ func (s *sqliteStore) CreateSandbox(ctx context.Context, sb Sandbox, se Session,
 			return err
 		}
 		if err := insertSession(ctx, tx, se); err != nil {
+			return err
+		}
+		if err := useSnapshot(ctx, tx, se.SourceSnapshotID, se.CreatedAt); err != nil {
 			return err
 		}
 		return putKey(ctx, tx, key)
@@ -69,7 +72,7 @@ func putSideTables(ctx context.Context, tx *sql.Tx, sb Sandbox) error {
 }
 
 const sandboxColumns = `s.id, s.project, s.name, s.created_at, s.updated_at, s.status, s.status_updated_at, s.current_session,
-	s.ports, s.tags, s.egress_bytes, s.ingress_bytes, s.cpu_ms, s.duration_ms, s.spec`
+	s.current_snapshot, s.rolled_back, s.ports, s.tags, s.egress_bytes, s.ingress_bytes, s.cpu_ms, s.duration_ms, s.spec`
 
 type row interface{ Scan(...any) error }
 
@@ -77,7 +80,7 @@ func scanSandbox(r row) (Sandbox, error) {
 	var sb Sandbox
 	var ports, tags, spec []byte
 	err := r.Scan(&sb.ID, &sb.Project, &sb.Name, &sb.CreatedAt, &sb.UpdatedAt, &sb.Status, &sb.StatusUpdatedAt, &sb.CurrentSessionID,
-		&ports, &tags, &sb.Totals.EgressBytes, &sb.Totals.IngressBytes, &sb.Totals.CPUMs, &sb.Totals.DurationMs, &spec)
+		&sb.CurrentSnapshotID, &sb.RolledBack, &ports, &tags, &sb.Totals.EgressBytes, &sb.Totals.IngressBytes, &sb.Totals.CPUMs, &sb.Totals.DurationMs, &spec)
 	if err != nil {
 		return Sandbox{}, missing(err)
 	}
@@ -123,14 +126,22 @@ func (s *sqliteStore) UpdateSandbox(ctx context.Context, id string, change func(
 		if sb, err = scanSandbox(tx.QueryRowContext(ctx, "SELECT "+sandboxColumns+" FROM sandboxes s WHERE s.id = ?", id)); err != nil {
 			return err
 		}
+		before := sb.CurrentSnapshotID
 		if err := change(&sb); err != nil {
 			return err
+		}
+		if sb.CurrentSnapshotID != before {
+			if err := useSnapshot(ctx, tx, sb.CurrentSnapshotID, sb.UpdatedAt); err != nil {
+				return err
+			}
 		}
 		spec, ports, tags, err := encodeSandbox(sb)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE sandboxes SET updated_at = ?, ports = ?, tags = ?, spec = ? WHERE id = ?", sb.UpdatedAt, ports, tags, spec, id); err != nil {
+		_, err = tx.ExecContext(ctx, "UPDATE sandboxes SET updated_at = ?, current_snapshot = ?, rolled_back = ?, ports = ?, tags = ?, spec = ? WHERE id = ?",
+			sb.UpdatedAt, sb.CurrentSnapshotID, sb.RolledBack, ports, tags, spec, id)
+		if err != nil {
 			return err
 		}
 		return putSideTables(ctx, tx, sb)

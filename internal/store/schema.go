@@ -82,6 +82,32 @@ CREATE TABLE keys (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX keys_created ON keys (created_at);
 CREATE INDEX keys_result ON keys (result);
+`, `
+ALTER TABLE sandboxes ADD COLUMN current_snapshot TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN rolled_back INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX sandboxes_snapshot ON sandboxes (current_snapshot) WHERE current_snapshot <> '';
+CREATE TABLE snapshots (
+	seq INTEGER PRIMARY KEY,
+	id TEXT NOT NULL UNIQUE,
+	project TEXT NOT NULL,
+	sandbox TEXT NOT NULL,
+	sandbox_name TEXT NOT NULL,
+	session TEXT NOT NULL,
+	parent TEXT NOT NULL,
+	created_at INTEGER NOT NULL,
+	updated_at INTEGER NOT NULL,
+	last_used_at INTEGER NOT NULL,
+	expiration INTEGER NOT NULL,
+	expires_at INTEGER NOT NULL,
+	status TEXT NOT NULL,
+	layers TEXT NOT NULL,
+	data TEXT NOT NULL
+) STRICT;
+CREATE INDEX snapshots_created ON snapshots (project, created_at, id);
+CREATE INDEX snapshots_named ON snapshots (project, sandbox_name, created_at, id);
+CREATE INDEX snapshots_sandbox ON snapshots (sandbox, seq);
+CREATE INDEX snapshots_parent ON snapshots (parent, seq) WHERE parent <> '';
+CREATE INDEX snapshots_expiring ON snapshots (expires_at) WHERE status = 'created' AND expires_at > 0;
 `}
 
 // migrate brings the database to the version of this program.

@@ -20,6 +20,8 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrKeyUsed: the idempotency key is taken.
 	ErrKeyUsed = errors.New("idempotency key is used")
+	// ErrGone: the snapshot was deleted or has expired.
+	ErrGone = errors.New("snapshot is deleted")
 	// ErrCursor: the cursor was not made by a list with this sort order.
 	ErrCursor = errors.New("unreadable cursor")
 	// ErrNewer: the data was written by a later version of Glovebox.
@@ -41,8 +43,9 @@ type Store interface {
 	RemoveToken(ctx context.Context, hash TokenHash) error
 
 	// CreateSandbox stores a new sandbox with its first session, and the key
-	// (where not nil) that a repeated request is recognised by. ErrExists
-	// where the name is taken, ErrKeyUsed.
+	// (where not nil) that a repeated request is recognised by. The snapshot
+	// that the session starts from, if any, counts as used. ErrExists where
+	// the name is taken, ErrKeyUsed, ErrGone.
 	CreateSandbox(ctx context.Context, sb Sandbox, se Session, key *Key) error
 	Sandbox(ctx context.Context, project, name string) (Sandbox, error)
 	SandboxByID(ctx context.Context, id string) (Sandbox, error)
@@ -50,19 +53,29 @@ type Store interface {
 	SandboxOfSubdomain(ctx context.Context, subdomain string) (Sandbox, error)
 	// UpdateSandbox runs change on the stored sandbox, alone, and stores the
 	// result; where change fails nothing is stored. Identity, status and
-	// totals are not change's to touch.
+	// totals are not change's to touch. Where it sets CurrentSnapshotID, that
+	// snapshot must be there: ErrNotFound, ErrGone.
 	UpdateSandbox(ctx context.Context, id string, change func(*Sandbox) error) (Sandbox, error)
-	// DeleteSandbox removes it with sessions, commands and keys.
+	// DeleteSandbox removes it with sessions, commands and keys; its
+	// snapshots stay.
 	DeleteSandbox(ctx context.Context, id string) error
 	ListSandboxes(ctx context.Context, project string, q api.ListSandboxesQuery) (list []Sandbox, next string, err error)
 
-	// AddSession stores a later session of a sandbox and makes it current.
+	// AddSession stores a later session of a sandbox and makes it current. The
+	// snapshot that it starts from counts as used: ErrGone.
 	AddSession(ctx context.Context, se Session) error
+	// RemoveSession takes back a later session, which did not start: the one
+	// before it is the sandbox's current one again.
+	RemoveSession(ctx context.Context, id string) error
 	Session(ctx context.Context, project, id string) (Session, error)
 	// UpdateSession stores se. The sandbox whose current session it is takes
 	// its status over, and with the first status that is Over its usage is
 	// added to the sandbox's totals.
 	UpdateSession(ctx context.Context, se Session) error
+	// EndSession is UpdateSession with what the session's end left: all of it
+	// is stored or nothing. The snapshot becomes the sandbox's current one,
+	// unless its owner chose another while the session ran.
+	EndSession(ctx context.Context, se Session, kept *Kept) error
 	ListSessions(ctx context.Context, project string, q api.ListSessionsQuery) (list []Session, next string, err error)
 	// UnfinishedSessions are those whose status is not Over, of all projects.
 	UnfinishedSessions(ctx context.Context) ([]Session, error)
@@ -81,6 +94,8 @@ type Store interface {
 	Command(ctx context.Context, sessionID, id string) (Command, error)
 	// ListCommands of a session, oldest first.
 	ListCommands(ctx context.Context, sessionID string) ([]Command, error)
+
+	Snapshots
 
 	// FindKey returns what a key was used for, where that was after since.
 	// Older keys are forgotten.
@@ -133,9 +148,15 @@ type Sandbox struct {
 	Status               api.SessionStatus // of the current session
 	StatusUpdatedAt      int64
 	CurrentSessionID     string
-	Tags                 map[string]string
-	Ports                []Port
-	Totals               Usage
+	// CurrentSnapshotID is what the next session starts from; "" for the
+	// image alone.
+	CurrentSnapshotID string
+	// RolledBack: the current snapshot was chosen while a session runs, whose
+	// end must leave it as it is.
+	RolledBack bool
+	Tags       map[string]string
+	Ports      []Port
+	Totals     Usage
 	SandboxSpec
 }
 
@@ -154,7 +175,6 @@ type SandboxSpec struct {
 	Mounts             map[string]api.Mount   `json:"mounts,omitempty"`
 	SnapshotExpiration *int64                 `json:"snapshotExpiration,omitempty"`
 	KeepLast           *api.SnapshotRetention `json:"keepLast,omitempty"`
-	CurrentSnapshotID  string                 `json:"currentSnapshotId,omitempty"`
 	Cwd                string                 `json:"cwd"`
 	Interactive        bool                   `json:"interactive,omitempty"`
 }
@@ -182,6 +202,9 @@ type SessionData struct {
 	UpdatedAt        int64              `json:"updatedAt"`
 	SourceSnapshotID string             `json:"sourceSnapshotId,omitempty"`
 	SnapshottedAt    int64              `json:"snapshottedAt,omitempty"`
+	KeptSnapshotID   string             `json:"keptSnapshotId,omitempty"` // of its disk, once over
+	DiskLost         bool               `json:"diskLost,omitempty"`       // it could not be kept
+	Notice           string             `json:"notice,omitempty"`
 	Cwd              string             `json:"cwd"`
 	Interactive      bool               `json:"interactive,omitempty"`
 	NetworkPolicy    *api.NetworkPolicy `json:"networkPolicy,omitempty"` // with its secrets
