@@ -6,8 +6,8 @@
 // Every error that a client may see is an *api.Error. All calls are scoped by
 // project, and what belongs to another project reads as if it never existed.
 //
-// Locks, in the order in which they may be taken: Control.mu, session.mu,
-// command.mu, commandLog.mu.
+// Locks, in the order in which they may be taken: Control.expiryMu or .mergeMu,
+// .layersMu, Control.mu, session.mu, command.mu, commandLog.mu.
 package control
 
 import (
@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/api"
@@ -60,7 +61,17 @@ type Control struct {
 	root    store.TokenHash
 	started time.Time
 
-	wg sync.WaitGroup // everything that runs in the background
+	wg     sync.WaitGroup  // everything that runs in the background
+	ctx    context.Context // ends when the server shuts down
+	cancel context.CancelFunc
+
+	// layersMu is held for reading while a session that starts from layers is
+	// made live, and for writing while those that nothing needs are removed.
+	layersMu sync.RWMutex
+	pruning  atomic.Bool // a removal waits to begin
+	mergeMu  sync.Mutex  // held while layers are merged: one merge at a time
+	expiryMu sync.Mutex  // guards expiry
+	expiry   Timer       // for the next snapshot to expire, or nil
 
 	mu        sync.Mutex // guards what follows
 	closing   bool
@@ -91,7 +102,9 @@ func New(cfg Config) (*Control, error) {
 	if err := os.MkdirAll(cfg.LogDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	return &Control{
+		ctx: ctx, cancel: cancel,
 		cfg: cfg, log: cfg.Logger, clock: cfg.Clock, store: cfg.Store, node: cfg.Node,
 		root: store.HashToken(cfg.RootToken), started: cfg.Clock.Now(),
 		projects: map[string]bool{}, live: map[string]*session{}, bySandbox: map[string]*session{},
@@ -127,7 +140,7 @@ func (c *Control) Status(context.Context) api.Status {
 }
 
 // Close stops all sessions, which ends the commands, streams and terminals in
-// them, waits for that, and closes node and store. New sandboxes are refused
+// them and keeps the disks of persistent sandboxes, waits for that, and closes node and store. New sandboxes are refused
 // from now on. Where ctx ends first it returns its error, and the next
 // Recover finds what is left.
 func (c *Control) Close(ctx context.Context) error {
@@ -138,6 +151,7 @@ func (c *Control) Close(ctx context.Context) error {
 		all = append(all, s)
 	}
 	c.mu.Unlock()
+	c.cancel()
 	for _, s := range all {
 		s.stop("the server shut down")
 	}
@@ -152,6 +166,11 @@ func (c *Control) Close(ctx context.Context) error {
 	if len(errs) == 0 {
 		c.wg.Wait()
 	}
+	c.expiryMu.Lock()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
+	c.expiryMu.Unlock()
 	errs = append(errs, c.node.Close(ctx), c.store.Close())
 	return errors.Join(errs...)
 }

@@ -24,7 +24,7 @@ func (p *Project) CreateSandbox(ctx context.Context, req api.CreateSandboxReques
 		return p.answer(ctx, sb)
 	}
 	return once(ctx, p, "create", idempotencyKey, req, find, func(key *store.Key) (*api.SandboxAndSession, error) {
-		pl, err := p.c.plan(ctx, p.name, req)
+		pl, err := p.plan(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -40,16 +40,17 @@ func (p *Project) create(ctx context.Context, pl *plan, key *store.Key) (*api.Sa
 	if key != nil {
 		key.ResultID = sb.ID
 	}
-	s := c.newSession(se, pl.image, sb.Env)
-	if err := c.register(s); err != nil {
+	s := c.newSession(se, pl.from.image, sb.Env)
+	if err := c.registerFrom(ctx, s, pl.from); err != nil {
 		return nil, err
 	}
+	se.SourceSnapshotID = pl.from.snapshot
 	if err := c.store.CreateSandbox(ctx, *sb, se, key); err != nil {
 		s.abandon()
 		if errors.Is(err, store.ErrExists) {
 			return nil, api.BadRequest("field name: sandbox %q already exists; choose another name, or delete it first", sb.Name)
 		}
-		return nil, internal("record sandbox", err)
+		return nil, p.startsFrom(err, "sandbox", sb.Name, pl.from.snapshot)
 	}
 	if err := s.start(ctx, pl.policy, pl.source, sb.Ports); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)

@@ -16,7 +16,7 @@ import (
 // before anything is made.
 type plan struct {
 	sandbox store.Sandbox
-	image   image.Image
+	from    origin
 	policy  egress.Policy
 	source  *api.Source // nil, git or tarball
 }
@@ -25,7 +25,8 @@ type plan struct {
 // instead of an image; the default image serves them all.
 var runtimes = []string{"node26", "node24", "node22", "python3.13"}
 
-func (c *Control) plan(ctx context.Context, project string, req api.CreateSandboxRequest) (*plan, error) {
+func (p *Project) plan(ctx context.Context, req api.CreateSandboxRequest) (*plan, error) {
+	c := p.c
 	l := c.cfg.Limits
 	spec := store.SandboxSpec{
 		Persistent: req.Persistent == nil || *req.Persistent, Region: req.Region, FailoverRegions: req.FailoverRegions,
@@ -54,24 +55,39 @@ func (c *Control) plan(ctx context.Context, project string, req api.CreateSandbo
 		func() (err error) { spec.KeepLast, err = api.ValidateKeepLast(req.KeepLastSnapshots); return err },
 		func() (err error) { pl.policy, err = parsePolicy(req.NetworkPolicy); return err },
 		func() (err error) { pl.source, err = checkSource(req); return err },
-		func() (err error) { pl.image, err = c.resolve(ctx, req); return err },
+		func() (err error) { pl.from, err = p.createFrom(ctx, req); return err },
 	)
 	if err != nil {
 		return nil, err
 	}
 	spec.Timeout = timeout.Milliseconds()
-	spec.Image = pl.image.Reference + "@" + pl.image.Digest
-	spec.Cwd = pl.image.Config.WorkingDir
 	spec.SnapshotExpiration = optional(req.SnapshotExpiration)
-	now := c.now()
-	pl.sandbox = store.Sandbox{
-		ID: api.NewID(api.SandboxPrefix), Project: project, Name: name, CreatedAt: now, UpdatedAt: now,
-		Status: api.StatusPending, StatusUpdatedAt: now, Tags: req.Tags, SandboxSpec: spec,
-	}
-	for _, p := range ports {
-		pl.sandbox.Ports = append(pl.sandbox.Ports, store.Port{Port: p, Subdomain: api.NewSubdomain()})
-	}
+	pl.sandbox = c.newSandbox(p.name, name, spec, req.Tags, ports, pl.from)
 	return pl, nil
+}
+
+// newSandbox is one that is about to get its first session.
+func (c *Control) newSandbox(project, name string, spec store.SandboxSpec, tags map[string]string, ports []int, from origin) store.Sandbox {
+	spec.Image = from.image.Reference + "@" + from.image.Digest
+	spec.Cwd = from.image.Config.WorkingDir
+	now := c.now()
+	sb := store.Sandbox{
+		ID: api.NewID(api.SandboxPrefix), Project: project, Name: name, CreatedAt: now, UpdatedAt: now,
+		Status: api.StatusPending, StatusUpdatedAt: now, Tags: tags, Ports: withPorts(nil, ports), SandboxSpec: spec,
+	}
+	if spec.Persistent { // should its first session end before its disk is kept
+		sb.CurrentSnapshotID = from.snapshot
+	}
+	return sb
+}
+
+// createFrom finds what a create call starts from.
+func (p *Project) createFrom(ctx context.Context, req api.CreateSandboxRequest) (origin, error) {
+	if req.Source != nil && req.Source.Type == api.SourceSnapshot {
+		return p.origin(ctx, req.Source.SnapshotID)
+	}
+	img, err := p.c.resolve(ctx, req)
+	return origin{image: img}, err
 }
 
 // inOrder stops at the first error.
@@ -102,8 +118,7 @@ func knownDrives(mounts map[string]api.Mount) error {
 	return nil
 }
 
-// checkSource returns the source that is to be fetched. There are no
-// snapshots here, so each is unknown.
+// checkSource returns the source that is to be fetched, or nil.
 func checkSource(req api.CreateSandboxRequest) (*api.Source, error) {
 	if req.Source == nil {
 		return nil, nil
@@ -115,7 +130,7 @@ func checkSource(req api.CreateSandboxRequest) (*api.Source, error) {
 		if req.Runtime != "" || req.Image != "" {
 			return nil, api.BadRequest("field source: a snapshot brings its own image; leave out runtime and image")
 		}
-		return nil, api.NotFound("snapshot", req.Source.SnapshotID)
+		return nil, nil
 	}
 	return req.Source, nil
 }

@@ -13,17 +13,37 @@ import (
 // DeleteSandbox stops a sandbox and removes it with its sessions, commands
 // and logs. It answers as the sandbox was at the end. The deletion goes on
 // when ctx ends.
-func (p *Project) DeleteSandbox(ctx context.Context, name string, _ bool) (*api.SandboxAndRoutes, error) {
+//
+// Its snapshots stay, but with orphans those go too that no other sandbox
+// needs.
+func (p *Project) DeleteSandbox(ctx context.Context, name string, orphans bool) (*api.SandboxAndRoutes, error) {
 	sb, err := p.sandbox(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return p.delete(context.WithoutCancel(ctx), sb)
+	ctx = context.WithoutCancel(ctx)
+	free, err := p.c.settle(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	out, err := p.delete(ctx, sb)
+	if err != nil || !orphans {
+		return out, err
+	}
+	n, err := p.c.store.DeleteOrphans(ctx, sb.ID, p.c.now())
+	if n > 0 {
+		p.c.prune()
+	}
+	return out, err
 }
 
 func (p *Project) delete(ctx context.Context, sb store.Sandbox) (*api.SandboxAndRoutes, error) {
 	s := p.c.sessionOf(sb.ID)
 	if s != nil {
+		s.mu.Lock()
+		s.discard = true
+		s.mu.Unlock()
 		s.stop("its sandbox was deleted")
 		if _, err := s.wait(ctx); err != nil {
 			return nil, err

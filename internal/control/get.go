@@ -17,50 +17,6 @@ func (p *Project) sandbox(ctx context.Context, name string) (store.Sandbox, erro
 	return sb, err
 }
 
-// GetSandbox tells of a sandbox and its current session. With resume it
-// answers only when a session runs, and waits for one that starts or stops.
-func (p *Project) GetSandbox(ctx context.Context, name string, resume bool) (*api.SandboxAndSession, error) {
-	sb, err := p.sandbox(ctx, name)
-	if err != nil || !resume {
-		if err != nil {
-			return nil, err
-		}
-		return p.answer(ctx, sb)
-	}
-	if s := p.c.sessionOf(sb.ID); s != nil {
-		select {
-		case <-s.started:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if s.usable() != nil {
-			if _, err := s.wait(ctx); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if sb, err = p.sandbox(ctx, name); err != nil {
-		return nil, err
-	}
-	if sb.Status == api.StatusRunning {
-		return p.answer(ctx, sb)
-	}
-	return nil, p.cannotResume(ctx, sb)
-}
-
-// cannotResume is why a sandbox gets no second session: one with an empty
-// disk in place of the old would be worse than none.
-func (p *Project) cannotResume(ctx context.Context, sb store.Sandbox) error {
-	why := ""
-	if _, rec, err := p.find(ctx, sb.CurrentSessionID); err == nil && rec.Reason != "" {
-		why = " (" + rec.Reason + ")"
-	}
-	if !sb.Persistent {
-		return api.Errorf(api.CodeSandboxStopped, "sandbox %q has stopped%s and is not persistent, so it cannot be resumed; create a new one", sb.Name, why)
-	}
-	return api.Errorf(api.CodeSandboxStopped, "sandbox %q has stopped%s and cannot be resumed: this version does not keep the disk of a stopped sandbox; delete it and create a new one", sb.Name, why)
-}
-
 // GetSession tells of a session, also of one that is over.
 func (p *Project) GetSession(ctx context.Context, id string) (*api.SessionAndRoutes, error) {
 	_, rec, err := p.find(ctx, id)

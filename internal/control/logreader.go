@@ -25,6 +25,7 @@ type LogReader struct {
 	missed int64 // payload bytes that were gone before they were read
 	closed bool
 
+	raw   bool
 	buf   []byte
 	out   textDecoder
 	err   textDecoder
@@ -68,8 +69,12 @@ func readFinished(path string, c store.Command) (*LogReader, error) {
 	return l.reader(), nil
 }
 
-// Next returns the next piece of output, valid UTF-8 of api.Stdout or
-// api.Stderr, and waits for it where there is none. After the command's end
+// Raw makes Next return output as it is, not as valid UTF-8. Call it before
+// Next.
+func (r *LogReader) Raw() { r.raw = true }
+
+// Next returns the next piece of output, valid UTF-8 unless Raw, of api.Stdout
+// or api.Stderr, and waits for it where there is none. After the command's end
 // it returns io.EOF.
 func (r *LogReader) Next(ctx context.Context) (stream, data string, err error) {
 	for len(r.queue) == 0 {
@@ -191,7 +196,11 @@ func (r *LogReader) push(kind wire.RecordKind, b []byte) {
 	default:
 		return
 	}
-	if text := dec.decode(b); text != "" {
+	text := string(b)
+	if !r.raw {
+		text = dec.decode(b)
+	}
+	if text != "" {
 		r.queue = append(r.queue, api.LogLine{Stream: stream, Data: text})
 	}
 }

@@ -41,7 +41,7 @@ func (cmd *command) pump() {
 			wait = retryFirst
 		}
 		if cmd.s.ctx.Err() != nil {
-			cmd.lose("")
+			cmd.lose(lastWords(cmd.m, cmd.s.memoryMB()))
 			return
 		}
 		if err == nil || errors.Is(err, guest.ErrNoCommand) || errors.Is(err, guest.ErrCursor) || errors.Is(err, errLogBroken) {

@@ -11,8 +11,8 @@ import (
 )
 
 // Recover puts in order what a server left that died: its sessions end as
-// aborted and their commands as killed, sandboxes whose creation nobody was
-// told of are removed, and so are logs that belong to nothing. Call it once,
+// aborted and their commands as killed, sandboxes and sessions whose start
+// nobody was told of are removed, and so are logs and layers that belong to nothing. Call it once,
 // after the node has ended the machines that were left, and before any other
 // call.
 func (c *Control) Recover(ctx context.Context) error {
@@ -28,7 +28,12 @@ func (c *Control) Recover(ctx context.Context) error {
 	if len(sessions) > 0 {
 		c.log.Warn("ended sessions of an earlier server that died", "sessions", len(sessions))
 	}
-	return c.sweepLogs(ctx)
+	if err := c.sweepLogs(ctx); err != nil {
+		return err
+	}
+	c.prune()
+	c.expire()
+	return nil
 }
 
 func (c *Control) abort(ctx context.Context, se store.Session) error {
@@ -39,11 +44,14 @@ func (c *Control) abort(ctx context.Context, se store.Session) error {
 		}
 		if len(ids) == 1 { // a create call that was never answered
 			err := c.store.DeleteSandbox(ctx, se.SandboxID)
-			if errors.Is(err, store.ErrNotFound) {
-				return nil
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
 			}
+			_, err = c.store.DeleteOrphans(ctx, se.SandboxID, c.now())
 			return err
 		}
+		// A resume that was never answered: the sandbox is as it was.
+		return c.store.RemoveSession(ctx, se.ID)
 	}
 	commands, err := c.store.ListCommands(ctx, se.ID)
 	if err != nil {

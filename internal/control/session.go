@@ -25,7 +25,9 @@ type session struct {
 	c                      *Control
 	id, project, sandboxID string
 	image                  image.Image
+	layers                 []image.Layer     // of the snapshot that it starts from, on top of the image's
 	env                    map[string]string // of the create call
+	undo                   func()            // of what was recorded, where it does not start; may be nil
 	started, done          chan struct{}
 
 	// ctx ends when the session does: what runs for it in the background.
@@ -34,12 +36,17 @@ type session struct {
 	wg     sync.WaitGroup // pumps
 
 	policyMu sync.Mutex // held while the policy is replaced; before mu
+	saving   sync.Mutex // held while the disk is saved; before mu
 
 	mu       sync.Mutex // guards what follows
 	rec      store.Session
 	machine  node.Machine // nil until running
 	giveUp   context.CancelFunc
 	ending   bool
+	discard  bool         // its disk is not kept
+	ask      *snapshotAsk // while a snapshot is taken that somebody asked for
+	stopNext *string      // with ask: the reason to stop also if that fails
+	startErr error        // why it did not start, once started is closed
 	deadline time.Time
 	timer    Timer
 	commands map[string]*command // those that run
@@ -102,6 +109,11 @@ func (p *Project) running(ctx context.Context, id string) (*session, error) {
 func (s *session) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.usableNow()
+}
+
+// usableNow is usable. Held: mu.
+func (s *session) usableNow() error {
 	switch s.rec.Status {
 	case api.StatusRunning:
 		return nil

@@ -310,8 +310,6 @@ func TestCloseStopsEverything(t *testing.T) {
 	r := newRig(t)
 	id := r.create(t, api.CreateSandboxRequest{Name: "a"}).Session.ID
 	cmd := r.run(t, id, "sleep", "x")
-	waited := make(chan *api.Command)
-	go func() { c, _ := r.WaitCommand(context.Background(), id, cmd.ID); waited <- c }()
 	l, err := r.CommandLogs(t.Context(), id, cmd.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -320,15 +318,15 @@ func TestCloseStopsEverything(t *testing.T) {
 	if err := r.c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c := <-waited; c == nil || *c.ExitCode != 137 {
-		t.Errorf("%+v", c)
-	}
 	if out, _ := drain(t, l); out != "x" {
 		t.Error(out)
 	}
 	_, err = r.CreateSandbox(t.Context(), api.CreateSandboxRequest{}, "")
 	wantCode(t, err, api.CodeUnavailable)
 	again := rigAt(t, r.dir, api.DefaultLimits())
+	if c, err := again.GetCommand(t.Context(), id, cmd.ID); err != nil || *c.ExitCode != 137 {
+		t.Errorf("%+v, %v", c, err)
+	}
 	s, err := again.GetSession(t.Context(), id)
 	if err != nil || s.Session.Status != api.StatusStopped || s.Session.Reason == "" {
 		t.Errorf("%+v, %v", s, err)

@@ -27,7 +27,7 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 	s.mu.Unlock()
 
 	m, err := s.c.node.Start(ctx, node.Spec{
-		ID: s.id, Image: s.image, VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
+		ID: s.id, Image: s.image, Layers: s.layers, VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
 		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy,
 	})
 	if err != nil {
@@ -91,13 +91,16 @@ func (s *session) failStart(ctx context.Context, err error) error {
 	if s.ending && errors.Is(err, context.Canceled) {
 		err = errGivenUp
 	}
-	s.ending = true
+	s.ending, s.startErr = true, err
 	s.rec.Status, s.rec.StoppedAt, s.rec.Reason = api.StatusFailed, s.c.now(), err.Error()
 	s.rec.Usage = &store.Usage{}
 	if e := s.save(ctx); e != nil {
 		s.c.log.Error("record session", "session", s.id, "err", e)
 	}
 	s.mu.Unlock()
+	if s.undo != nil {
+		s.undo()
+	}
 	s.over()
 	close(s.started)
 	return err

@@ -2,6 +2,9 @@ package control
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/api"
@@ -23,6 +26,12 @@ func (p *Project) StopSession(ctx context.Context, id string) (*api.StopSessionR
 		}
 	}
 	out := &api.StopSessionResponse{Session: sessionView(rec)}
+	if rec.KeptSnapshotID != "" {
+		if sn, err := p.c.store.Snapshot(ctx, p.name, rec.KeptSnapshotID); err == nil {
+			view := p.c.snapshotView(sn)
+			out.Snapshot = &view
+		}
+	}
 	if sb, err := p.c.store.SandboxByID(ctx, rec.SandboxID); err == nil {
 		view := p.c.sandboxView(sb)
 		out.Sandbox = &view
@@ -70,6 +79,9 @@ func (s *session) lost(why error) {
 // beginStop takes the session to stopping. Held: mu.
 func (s *session) beginStop(final api.SessionStatus, reason string) {
 	if s.ending {
+		if s.ask != nil && final == api.StatusStopped {
+			s.stopNext = &reason // for when the snapshot fails
+		}
 		return
 	}
 	s.ending = true
@@ -84,10 +96,12 @@ func (s *session) beginStop(final api.SessionStatus, reason string) {
 		s.c.log.Error("record session", "session", s.id, "err", err)
 	}
 	m := s.machine
-	s.c.wg.Go(func() { s.finish(m, final) })
+	s.c.wg.Go(func() { s.finish(m, final, nil) })
 }
 
 const (
+	// commandGrace bounds the end of the commands of a session that stops.
+	commandGrace = time.Second
 	// usageTimeout bounds the last measurement of a machine.
 	usageTimeout = 2 * time.Second
 	// stopGrace is what a machine gets beyond node.StopTimeout, so that its
@@ -95,20 +109,25 @@ const (
 	stopGrace = 2 * time.Second
 )
 
-// finish ends the machine of a session that is stopping, closes what hangs on
-// it and records the end. Keeping the disk has its place between the
-// measurement and the machine's end.
-func (s *session) finish(m node.Machine, final api.SessionStatus) {
+// finish ends the machine of a session that is stopping, keeps its disk where
+// that is to last, closes what hangs on it and records the end. ask is the
+// call for a snapshot that it ends for, or nil.
+func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotAsk) {
+	s.endCommands(m)
 	usage := s.measure(m)
-	ctx, cancel := context.WithTimeout(context.Background(), node.StopTimeout+stopGrace)
-	defer cancel()
-	if err := m.Stop(ctx); err != nil {
-		s.c.log.Error("end machine", "session", s.id, "err", err)
-		final = api.StatusFailed
-		s.mu.Lock()
-		s.rec.Reason = "its machine could not be ended cleanly: " + err.Error()
-		s.mu.Unlock()
+	var kept *store.Kept
+	if final == api.StatusStopped { // else there is no machine to keep anything of
+		var err error
+		if kept, err = s.keep(m, ask); err != nil {
+			s.c.log.Error("keep disk", "session", s.id, "sandbox", s.sandboxID, "err", err)
+			if ask != nil && s.goOn(m) {
+				ask.answer(store.Snapshot{}, internal("take a snapshot of session "+s.id, err))
+				return
+			}
+			final = s.diskLost(m, err)
+		}
 	}
+	final = s.endMachine(m, final)
 	s.cancel()
 	s.wg.Wait() // every command has its exit code
 	s.mu.Lock()
@@ -116,12 +135,73 @@ func (s *session) finish(m node.Machine, final api.SessionStatus) {
 	s.rec.Status, s.rec.StoppedAt = final, now
 	usage.DurationMs = max(0, now-s.rec.StartedAt)
 	s.rec.Usage = &usage
-	if err := s.save(ctx); err != nil {
+	s.mu.Unlock()
+	err := s.recordEnd(kept)
+	if err != nil {
 		s.c.log.Error("record session", "session", s.id, "err", err)
 	}
-	s.c.log.Info("session ended", "session", s.id, "status", final, "reason", s.rec.Reason, "durationMs", usage.DurationMs)
-	s.mu.Unlock()
+	rec := s.record()
+	s.c.log.Info("session ended", "session", s.id, "status", final, "reason", rec.Reason, "snapshot", rec.KeptSnapshotID, "durationMs", usage.DurationMs)
 	s.over()
+	s.c.afterEnd(kept)
+	switch {
+	case ask == nil:
+	case kept != nil && err == nil:
+		ask.answer(kept.Snapshot, nil)
+	default:
+		ask.answer(store.Snapshot{}, api.Errorf(api.CodeConflict, "session %s has ended and no snapshot was taken: %s", s.id, rec.Reason))
+	}
+}
+
+// diskLost notes why the disk of a session was not kept.
+func (s *session) diskLost(m node.Machine, err error) api.SessionStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason := "its disk could not be kept: " + err.Error()
+	select {
+	case <-m.Done():
+		if why := m.Err(); why != nil && !isStopped(why) {
+			reason = reasonOf(why, s.rec.VCPUs*api.MemoryPerVCPU) + "; its disk could not be kept"
+		}
+	default:
+	}
+	s.rec.Reason, s.rec.DiskLost = reason, true
+	return api.StatusFailed
+}
+
+func (s *session) endMachine(m node.Machine, final api.SessionStatus) api.SessionStatus {
+	ctx, cancel := context.WithTimeout(context.Background(), node.StopTimeout+stopGrace)
+	defer cancel()
+	if err := m.Stop(ctx); err != nil {
+		s.c.log.Error("end machine", "session", s.id, "err", err)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rec.Reason = "its machine could not be ended cleanly: " + err.Error()
+		return api.StatusFailed
+	}
+	return final
+}
+
+// endCommands kills what runs and lets its last output arrive, which would go
+// with the machine. A guest that does not cooperate costs commandGrace.
+func (s *session) endCommands(m node.Machine) {
+	ctx, cancel := context.WithTimeout(s.ctx, commandGrace)
+	defer cancel()
+	s.mu.Lock()
+	running := slices.Collect(maps.Values(s.commands))
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, cmd := range running {
+		wg.Go(func() {
+			m.Signal(ctx, cmd.id, sigKill, true) //nolint:errcheck // the machine's end is next
+			select {
+			case <-cmd.done:
+			case <-ctx.Done():
+			case <-m.Done():
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // measure reads the usage of a machine that is about to end, or has.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/api"
@@ -21,6 +20,16 @@ func (p *Project) UpdateSandbox(ctx context.Context, name string, req api.Update
 	if err != nil {
 		return nil, err
 	}
+	if req.CurrentSnapshotID != "" {
+		free, err := p.c.settle(ctx, sb)
+		if err != nil {
+			return nil, err
+		}
+		defer free()
+		if change, err = p.rollBack(ctx, sb, req.CurrentSnapshotID, change); err != nil {
+			return nil, err
+		}
+	}
 	s := p.c.sessionOf(sb.ID)
 	if s != nil && s.usable() != nil {
 		s = nil
@@ -36,16 +45,33 @@ func (p *Project) UpdateSandbox(ctx context.Context, name string, req api.Update
 		}
 	}
 	sb, err = p.c.store.UpdateSandbox(context.WithoutCancel(ctx), sb.ID, change)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, api.NotFound("sandbox", name)
-	}
 	if err != nil {
-		return nil, err
+		return nil, p.startsFrom(err, "sandbox", name, req.CurrentSnapshotID)
 	}
 	if s != nil && req.Ports != nil {
 		p.c.setRoutes(s, sb.Ports)
 	}
 	return &api.SandboxAndRoutes{Sandbox: p.c.sandboxView(sb), Routes: p.c.routesView(sb)}, nil
+}
+
+// rollBack adds to a change that the next session starts from a snapshot. The
+// session that runs ends as it would have: its disk is kept, but the choice
+// stands. Held: the sandbox is settled.
+func (p *Project) rollBack(ctx context.Context, sb store.Sandbox, id string, change func(*store.Sandbox) error) (func(*store.Sandbox) error, error) {
+	sn, err := p.usableSnapshot(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	img, err := p.c.pinnedImage(ctx, sn.Image)
+	if err != nil {
+		return nil, err
+	}
+	live := p.c.sessionOf(sb.ID) != nil
+	return func(sb *store.Sandbox) error {
+		sb.CurrentSnapshotID, sb.RolledBack = id, live
+		sb.Image, sb.Runtime, sb.Cwd = sn.Image, sn.Runtime, img.Config.WorkingDir
+		return change(sb)
+	}, nil
 }
 
 // dryRun finds what only the sandbox itself tells to be wrong.
@@ -106,12 +132,6 @@ func (c *Control) planUpdate(req api.UpdateSandboxRequest) (func(*store.Sandbox)
 				keep, err = api.ValidateKeepLast(&k.Value)
 			}
 			return err
-		},
-		func() error {
-			if req.CurrentSnapshotID != "" {
-				return api.NotFound("snapshot", req.CurrentSnapshotID)
-			}
-			return nil
 		},
 	)
 	if err != nil {

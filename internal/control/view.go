@@ -13,7 +13,7 @@ func sessionView(s store.Session) api.Session {
 		RequestedAt: s.RequestedAt, StartedAt: s.StartedAt, RequestedStopAt: s.RequestedStopAt,
 		StoppedAt: s.StoppedAt, AbortedAt: s.AbortedAt, SnapshottedAt: s.SnapshottedAt, SourceSnapshotID: s.SourceSnapshotID,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Cwd: s.Cwd,
-		NetworkPolicy: s.NetworkPolicy.View(), Reason: s.Reason,
+		NetworkPolicy: s.NetworkPolicy.View(), Reason: s.Reason, Notice: s.Notice,
 	}
 	if s.Interactive {
 		out.InteractivePort = api.ReservedPort
