@@ -47,8 +47,8 @@ vet: agent
 	@$(STAGE) "gofmt" scripts/gofmt
 	@$(STAGE) "go vet" go vet ./...
 
-bench: setup-bench build image ## every benchmark
-	@$(SUDO) scripts/bench
+bench: setup-bench build image ## beside runc, bwrap and stock gVisor; BENCHFLAGS are its flags
+	@scripts/bench -data-dir $(DATA) $(BENCHFLAGS)
 
 lint: vet
 	@$(STAGE) "golangci-lint" scripts/lint $(GOLANGCI)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,7 +45,7 @@ func describe(ctx context.Context, r *rig) machine {
 		m.KVM = "KVM"
 	}
 	for _, p := range r.peers {
-		m.Programs = append(m.Programs, p.name()+": "+firstLine(ctx, p.program(), "--version"))
+		m.Programs = append(m.Programs, p.name()+": "+version(ctx, p.program()))
 	}
 	return m
 }
@@ -70,6 +71,17 @@ func told(file, key string) string {
 		return "unknown " + key
 	}
 	return value
+}
+
+// version is what a program says; one that was built from a module is told by
+// the module's, since only releases know their own.
+func version(ctx context.Context, program string) string {
+	if path, err := exec.LookPath(program); err == nil {
+		if info, err := buildinfo.ReadFile(path); err == nil && strings.HasPrefix(info.Main.Version, "v") {
+			return info.Main.Path + " " + info.Main.Version
+		}
+	}
+	return firstLine(ctx, program, "--version")
 }
 
 func firstLine(ctx context.Context, name string, args ...string) string {

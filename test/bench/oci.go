@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -23,10 +25,24 @@ type oci struct {
 func (o *oci) name() string    { return o.title }
 func (o *oci) program() string { return o.command }
 
+// stateDir is where the runtime keeps what it knows of its containers.
+func (o *oci) stateDir() string {
+	return filepath.Join(o.rig.dir, "state-"+filepath.Base(o.command))
+}
+
+// tidy removes what gVisor's command leaves mounted in its state directory.
+func (o *oci) tidy() error {
+	err := syscall.Unmount(filepath.Join(o.stateDir(), "null-netns"), syscall.MNT_DETACH)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOENT) {
+		return nil // not mounted
+	}
+	return err
+}
+
 // call is a command line; hostNet matters to gVisor, which asks for it by a
 // flag beside the bundle.
 func (o *oci) call(hostNet bool, args ...string) []string {
-	argv := []string{o.command, "--root", filepath.Join(o.rig.dir, "state-"+filepath.Base(o.command))}
+	argv := []string{o.command, "--root", o.stateDir()}
 	if o.gvisor && hostNet {
 		argv = append(argv, "--network=host")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -53,16 +54,26 @@ type command struct {
 // host runs a program of the host in a process group of its own, so that
 // Ctrl-C reaches it only through us.
 func (c command) host(ctx context.Context, argv ...string) error {
+	// What a sandbox that lasts inherits must be a file: the end of a pipe
+	// would come with the sandbox's.
+	stderr, err := os.CreateTemp("", "bench-stderr-")
+	if err != nil {
+		return err
+	}
+	defer stderr.Close()
+	if err := os.Remove(stderr.Name()); err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = environ()
 	if c.stdin != nil {
 		cmd.Stdin = bytes.NewReader(c.stdin)
 	}
-	var stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = c.out, &stderr
+	cmd.Stdout, cmd.Stderr = c.out, stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(stderr.String()))
+		said, _ := io.ReadAll(io.NewSectionReader(stderr, 0, 4<<10)) // beside the error that is reported
+		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(said))
 	}
 	return nil
 }

@@ -149,7 +149,10 @@ func (r *rig) findPeers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	candidates := []peer{bwrap{r}, &oci{rig: r, title: "runc", command: "runc"}, &oci{rig: r, title: "stock gVisor", command: r.opts.runsc, gvisor: true}}
+	runc := &oci{rig: r, title: "runc", command: "runc"}
+	runsc := &oci{rig: r, title: "stock gVisor", command: r.opts.runsc, gvisor: true}
+	r.onClose(runsc.tidy)
+	candidates := []peer{bwrap{r}, runc, runsc}
 	candidates = slices.DeleteFunc(candidates, func(p peer) bool {
 		if p.program() == "" {
 			r.leftOut = append(r.leftOut, p.name())
