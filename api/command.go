@@ -13,7 +13,14 @@ type RunCommandRequest struct {
 	// Stdin, an extension: the command reads what is sent to it until that
 	// is closed, instead of /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
+	// Encoding of the output that follows, an extension: EncodingBase64 for
+	// its very bytes; empty for text, in which what is not UTF-8 is replaced.
+	Encoding string `json:"encoding,omitempty"`
 }
+
+// EncodingBase64 is the one value of RunCommandRequest.Encoding, of the logs
+// call's parameter of that name, and of LogLine.Encoding.
+const EncodingBase64 = "base64"
 
 // KillCommandRequest is the body of POST …/kill.
 type KillCommandRequest struct {
@@ -49,10 +56,12 @@ const (
 	StreamError = "error"
 )
 
-// LogLine is a piece of output. Data is valid UTF-8 and need not be a line.
+// LogLine is a piece of output. Data need not be a line; it is valid UTF-8,
+// or bytes in the encoding that was asked for.
 type LogLine struct {
-	Stream string `json:"stream"`
-	Data   string `json:"data"`
+	Stream   string `json:"stream"`
+	Data     string `json:"data"`
+	Encoding string `json:"encoding,omitempty"`
 }
 
 // LogErrorLine ends a stream that broke.

@@ -70,6 +70,9 @@ func (r *RunCommandRequest) Validate(l Limits) (time.Duration, error) {
 	if r.Command == "" {
 		return 0, BadRequest("field command: is empty; name the program to run")
 	}
+	if err := ValidateEncoding(r.Encoding); err != nil {
+		return 0, err
+	}
 	if len(r.Args) > MaxCommandArgs {
 		return 0, BadRequest("field args: has %d entries, at most %d are allowed", len(r.Args), MaxCommandArgs)
 	}
@@ -124,6 +127,14 @@ func ValidatePath(field, p string) error {
 		return BadRequest("field %s: must not hold NUL", field)
 	case len(p) > MaxPathLength:
 		return BadRequest("field %s: is longer than %d bytes", field, MaxPathLength)
+	}
+	return nil
+}
+
+// ValidateEncoding checks an encoding of output.
+func ValidateEncoding(s string) error {
+	if s != "" && s != EncodingBase64 {
+		return BadRequest("field encoding: %.40q is unknown; leave it out for text, or use %q", s, EncodingBase64)
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ func (c Cmd) request(wait bool) api.RunCommandRequest {
 		Command: c.Name, Args: c.Args, Cwd: c.Dir, Env: c.Env, Sudo: c.Sudo,
 		Wait: wait, Logs: wait, Stdin: c.Stdin != nil,
 	}
+	if wait {
+		req.Encoding = api.EncodingBase64
+	}
 	if c.Timeout > 0 {
 		req.Timeout = api.IntOf(c.Timeout.Milliseconds())
 	}
@@ -256,11 +259,12 @@ func (c *Command) Kill(ctx context.Context, signal syscall.Signal) error {
 	return nil
 }
 
-// Logs iterates over the command's output from its first byte on and ends
-// when the command has. An error ends the iteration.
+// Logs iterates over the command's output from its first byte on, as the bytes
+// that the command wrote, and ends when the command has. An error ends the
+// iteration.
 func (c *Command) Logs(ctx context.Context) iter.Seq2[api.LogLine, error] {
 	return func(yield func(api.LogLine, error) bool) {
-		resp, err := c.c.do(ctx, request{method: http.MethodGet, path: c.path("logs"), repeatable: true})
+		resp, err := c.c.do(ctx, request{method: http.MethodGet, path: c.path("logs"), query: url.Values{"encoding": {api.EncodingBase64}}, repeatable: true})
 		if err != nil {
 			yield(api.LogLine{}, wrap(err, "logs of command %s", c.ID()))
 			return

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,6 +60,8 @@ func parseLine(text []byte) (line, error) {
 		Command *api.Command    `json:"command"`
 		Stream  string          `json:"stream"`
 		Data    json.RawMessage `json:"data"`
+		// Encoding is missing where the server sends text.
+		Encoding string `json:"encoding"`
 	}
 	if err := json.Unmarshal(text, &item); err != nil {
 		return line{}, fmt.Errorf("%w (unreadable line: %w)", errCut, err)
@@ -76,6 +79,13 @@ func parseLine(text []byte) (line, error) {
 	log := api.LogLine{Stream: item.Stream}
 	if err := json.Unmarshal(item.Data, &log.Data); err != nil {
 		return line{}, fmt.Errorf("unreadable output in the stream: %w", err)
+	}
+	if item.Encoding == api.EncodingBase64 {
+		raw, err := base64.StdEncoding.DecodeString(log.Data)
+		if err != nil {
+			return line{}, fmt.Errorf("unreadable output in the stream: %w", err)
+		}
+		log.Data = string(raw)
 	}
 	return line{log: log}, nil
 }

@@ -30,8 +30,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run one command in a sandbox of its own",
 		Long: `Makes a sandbox, runs one command in it and ends the sandbox. Output is passed
 on as it comes, and so are the exit code and, unless it is a terminal, stdin.
-Ctrl-C ends the sandbox. Output is text: bytes that are not UTF-8 are replaced;
-use cp for other files.
+Ctrl-C ends the sandbox. Output comes out byte for byte.
 
 It uses the server that --url names or that holds the data directory. Without
 one it starts what it needs in its own process, and leaves nothing. On a server

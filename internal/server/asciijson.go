@@ -2,9 +2,12 @@ package server
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/api"
 )
 
 // appendJSON appends v as one line of JSON that holds ASCII alone.
@@ -51,6 +54,15 @@ func appendLog(dst []byte, stream, data string) []byte {
 	dst = append(dst, stream...)
 	dst = append(dst, `","data":"`...)
 	dst = appendText(dst, data)
+	return append(dst, "\"}\n"...)
+}
+
+// appendRawLog is appendLog for bytes, in base64.
+func appendRawLog(dst []byte, stream, data string) []byte {
+	dst = append(dst, `{"stream":"`...)
+	dst = append(dst, stream...)
+	dst = append(dst, `","encoding":"`+api.EncodingBase64+`","data":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, []byte(data))
 	return append(dst, "\"}\n"...)
 }
 

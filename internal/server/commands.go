@@ -28,21 +28,22 @@ func (c *call) runCommand() error {
 	if !req.Wait {
 		return c.ok(api.CommandResponse{Command: *cmd}, nil)
 	}
-	return c.streamCommand(p, *cmd, req.Logs)
+	return c.streamCommand(p, *cmd, req)
 }
 
-// streamCommand sends the command, its output if logs, and the command again
+// streamCommand sends the command, its output if req wants it, and the command again
 // when it has ended. Nothing here is an error of the call: the command runs.
-func (c *call) streamCommand(p Project, cmd api.Command, logs bool) error {
+func (c *call) streamCommand(p Project, cmd api.Command, req api.RunCommandRequest) error {
 	ctx, cancel := c.streamContext()
 	defer cancel()
 	s := c.newStream()
+	s.raw = req.Encoding != ""
 	first := cmd
 	first.ExitCode, first.DurationMs = nil, nil
 	if err := s.send(api.CommandResponse{Command: first}); err != nil {
 		return nil // the client is gone; the command goes on
 	}
-	finished, err := c.followCommand(ctx, s, p, cmd, logs)
+	finished, err := c.followCommand(ctx, s, p, cmd, req.Logs)
 	switch {
 	case c.r.Context().Err() != nil:
 		return nil
@@ -139,6 +140,10 @@ func (c *call) commandLogs() error {
 	if err != nil {
 		return err
 	}
+	encoding := c.r.URL.Query().Get("encoding")
+	if err := api.ValidateEncoding(encoding); err != nil {
+		return err
+	}
 	ctx, cancel := c.streamContext()
 	defer cancel()
 	r, err := p.CommandLogs(ctx, id, c.param("cmd"))
@@ -147,6 +152,7 @@ func (c *call) commandLogs() error {
 	}
 	defer r.Close()
 	s := c.newStream()
+	s.raw = encoding != ""
 	if err := s.begin(); err != nil || c.r.Method != http.MethodGet {
 		return nil
 	}

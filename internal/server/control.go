@@ -59,8 +59,11 @@ type Project interface {
 // LogReader reads a command's output from its first byte. Not safe for
 // concurrent use, but for Close.
 type LogReader interface {
+	// Raw makes Next return output as it is, not as valid UTF-8. Call it
+	// before Next.
+	Raw()
 	// Next returns the next piece of a stream (api.Stdout or api.Stderr),
-	// valid UTF-8, and io.EOF after the command's end.
+	// valid UTF-8 unless Raw, and io.EOF after the command's end.
 	Next(ctx context.Context) (stream, data string, err error)
 	Close() error
 }

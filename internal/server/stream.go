@@ -48,6 +48,7 @@ type stream struct {
 	c    *call
 	ctl  *http.ResponseController
 	line []byte
+	raw  bool // output goes out as base64
 }
 
 func (c *call) newStream() *stream {
@@ -87,8 +88,12 @@ func (s *stream) flush(p []byte) error {
 // sendLog sends a piece of output as items of bounded size.
 func (s *stream) sendLog(name, data string) error {
 	for len(data) > 0 {
-		n := itemLength(data)
-		s.line = appendLog(s.line[:0], name, data[:n])
+		n := s.itemLength(data)
+		if s.raw {
+			s.line = appendRawLog(s.line[:0], name, data[:n])
+		} else {
+			s.line = appendLog(s.line[:0], name, data[:n])
+		}
 		if err := s.flush(s.line); err != nil {
 			return err
 		}
@@ -97,10 +102,13 @@ func (s *stream) sendLog(name, data string) error {
 	return nil
 }
 
-// itemLength is at most maxItem and splits no character.
-func itemLength(data string) int {
+// itemLength is at most maxItem and splits no character of text.
+func (s *stream) itemLength(data string) int {
 	if len(data) <= maxItem {
 		return len(data)
+	}
+	if s.raw {
+		return maxItem
 	}
 	n := maxItem
 	for n > maxItem-utf8.UTFMax && !utf8.RuneStart(data[n]) {
@@ -123,6 +131,9 @@ type logItem struct {
 // follow sends all that r has until its end, which is io.EOF, or an error.
 // One goroutine reads ahead by one piece, so that silence can be noticed.
 func (s *stream) follow(ctx context.Context, r LogReader) error {
+	if s.raw {
+		r.Raw()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	items := make(chan logItem)
 	done := make(chan struct{})
