@@ -24,6 +24,10 @@ type Snapshot struct {
 	LastUsedAt      int64          `json:"lastUsedAt,omitempty"`
 	CreationMethod  string         `json:"creationMethod,omitempty"`
 	ParentID        string         `json:"parentId,omitempty"`
+	// SandboxName, an extension, is whose disk it was; the sandbox may be gone.
+	SandboxName string `json:"sandboxName,omitempty"`
+	// Image, an extension, is what the disk stands on: "name@sha256:…".
+	Image string `json:"image,omitempty"`
 }
 
 // CreateSnapshotRequest is the body of POST …/snapshot; 0 = never expires.

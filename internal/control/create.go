@@ -24,10 +24,15 @@ func (p *Project) CreateSandbox(ctx context.Context, req api.CreateSandboxReques
 		return p.answer(ctx, sb)
 	}
 	return once(ctx, p, "create", idempotencyKey, req, find, func(key *store.Key) (*api.SandboxAndSession, error) {
-		pl, err := p.plan(ctx, req)
+		pl, err := p.check(req)
 		if err != nil {
 			return nil, err
 		}
+		from, err := p.createFrom(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		pl.startFrom(from)
 		return p.create(ctx, pl, key)
 	})
 }

@@ -25,7 +25,9 @@ type plan struct {
 // instead of an image; the default image serves them all.
 var runtimes = []string{"node26", "node24", "node22", "python3.13"}
 
-func (p *Project) plan(ctx context.Context, req api.CreateSandboxRequest) (*plan, error) {
+// check finds what is wrong with a create call before anything is made. What
+// the sandbox starts from is still missing in the plan: see startFrom.
+func (p *Project) check(req api.CreateSandboxRequest) (*plan, error) {
 	c := p.c
 	l := c.cfg.Limits
 	spec := store.SandboxSpec{
@@ -55,30 +57,27 @@ func (p *Project) plan(ctx context.Context, req api.CreateSandboxRequest) (*plan
 		func() (err error) { spec.KeepLast, err = api.ValidateKeepLast(req.KeepLastSnapshots); return err },
 		func() (err error) { pl.policy, err = parsePolicy(req.NetworkPolicy); return err },
 		func() (err error) { pl.source, err = checkSource(req); return err },
-		func() (err error) { pl.from, err = p.createFrom(ctx, req); return err },
 	)
 	if err != nil {
 		return nil, err
 	}
 	spec.Timeout = timeout.Milliseconds()
 	spec.SnapshotExpiration = optional(req.SnapshotExpiration)
-	pl.sandbox = c.newSandbox(p.name, name, spec, req.Tags, ports, pl.from)
+	now := c.now()
+	pl.sandbox = store.Sandbox{
+		ID: api.NewID(api.SandboxPrefix), Project: p.name, Name: name, CreatedAt: now, UpdatedAt: now,
+		Status: api.StatusPending, StatusUpdatedAt: now, Tags: req.Tags, Ports: withPorts(nil, ports), SandboxSpec: spec,
+	}
 	return pl, nil
 }
 
-// newSandbox is one that is about to get its first session.
-func (c *Control) newSandbox(project, name string, spec store.SandboxSpec, tags map[string]string, ports []int, from origin) store.Sandbox {
-	spec.Image = from.image.Reference + "@" + from.image.Digest
-	spec.Cwd = from.image.Config.WorkingDir
-	now := c.now()
-	sb := store.Sandbox{
-		ID: api.NewID(api.SandboxPrefix), Project: project, Name: name, CreatedAt: now, UpdatedAt: now,
-		Status: api.StatusPending, StatusUpdatedAt: now, Tags: tags, Ports: withPorts(nil, ports), SandboxSpec: spec,
+// startFrom completes a plan.
+func (pl *plan) startFrom(from origin) {
+	pl.from = from
+	pl.sandbox.Image, pl.sandbox.Cwd = from.pinned, from.image.Config.WorkingDir
+	if pl.sandbox.Persistent { // should its first session end before its disk is kept
+		pl.sandbox.CurrentSnapshotID = from.snapshot
 	}
-	if spec.Persistent { // should its first session end before its disk is kept
-		sb.CurrentSnapshotID = from.snapshot
-	}
-	return sb
 }
 
 // createFrom finds what a create call starts from.
@@ -87,7 +86,7 @@ func (p *Project) createFrom(ctx context.Context, req api.CreateSandboxRequest) 
 		return p.origin(ctx, req.Source.SnapshotID)
 	}
 	img, err := p.c.resolve(ctx, req)
-	return origin{image: img}, err
+	return origin{image: img, pinned: img.Reference + "@" + img.Digest}, err
 }
 
 // inOrder stops at the first error.

@@ -26,6 +26,8 @@ type fakeNode struct {
 	programs map[string]func(*fakeProc) int
 	onStart  func(ctx context.Context, m *fakeMachine) error // may be nil
 
+	disks fakeDisks
+
 	mu       sync.Mutex
 	machines map[string]*fakeMachine // that run
 	started  []*fakeMachine
@@ -41,6 +43,9 @@ func (n *fakeNode) Keep(image.Image, int, int64, int64) {}
 func (n *fakeNode) Start(ctx context.Context, spec node.Spec) (node.Machine, error) {
 	m := &fakeMachine{n: n, spec: spec, policy: spec.Policy, done: make(chan struct{}), procs: map[string]*fakeProc{},
 		files: map[string]string{}, dirs: map[string]bool{"/": true, "/vercel": true, spec.Image.Config.WorkingDir: true, "/tmp": true}}
+	if err := n.loadDisk(m); err != nil {
+		return nil, err
+	}
 	if n.onStart != nil {
 		if err := n.onStart(ctx, m); err != nil {
 			return nil, err
@@ -52,12 +57,6 @@ func (n *fakeNode) Start(ctx context.Context, spec node.Spec) (node.Machine, err
 	n.started = append(n.started, m)
 	return m, ctx.Err()
 }
-
-func (n *fakeNode) MergeLayers(_ context.Context, _, layers []image.Layer) (image.Layer, error) {
-	return layers[len(layers)-1], nil
-}
-
-func (n *fakeNode) PruneLayers(context.Context, func(string) bool) (int64, error) { return 0, nil }
 
 func (n *fakeNode) Status() node.Status {
 	n.mu.Lock()
@@ -95,6 +94,7 @@ type fakeMachine struct {
 	onStop    func(ctx context.Context) // Stop calls it first where not nil
 	startErr  func(guest.Command) error
 	attachErr func() error // asked before every Attach
+	onSave    func() error // asked before every SaveDisk
 
 	mu      sync.Mutex
 	err     error
@@ -132,14 +132,6 @@ func (m *fakeMachine) die(err error) {
 	delete(m.n.machines, m.spec.ID)
 	m.n.mu.Unlock()
 	close(m.done)
-}
-
-// SaveDisk says that nothing was written.
-func (m *fakeMachine) SaveDisk(ctx context.Context, goOn bool) (image.Layer, bool, error) {
-	if goOn {
-		return image.Layer{}, false, nil
-	}
-	return image.Layer{}, false, m.Stop(ctx)
 }
 
 func (m *fakeMachine) Stop(ctx context.Context) error {

@@ -31,40 +31,33 @@ func (p *Project) ForkSandbox(ctx context.Context, name string, req api.ForkSand
 		if err != nil {
 			return nil, err
 		}
-		pl, err := p.plan(ctx, create)
+		pl, err := p.check(create)
 		if err != nil {
 			return nil, err
 		}
-		pl.sandbox.NetworkID = create.NetworkID
-		if req.Image != "" {
-			return p.create(ctx, pl, key)
+		if req.Image == "" {
+			pl.sandbox.Runtime = src.Runtime
+			return p.fork(ctx, src, pl, key)
 		}
-		return p.fork(ctx, src, pl, key)
+		from, err := p.createFrom(ctx, create)
+		if err != nil {
+			return nil, err
+		}
+		pl.startFrom(from)
+		return p.create(ctx, pl, key)
 	})
 }
 
-// fork gives the sandbox of pl a copy of the disk of src.
+// fork makes the sandbox of pl with a copy of the disk of src.
 func (p *Project) fork(ctx context.Context, src store.Sandbox, pl *plan, key *store.Key) (*api.SandboxAndSession, error) {
 	from, made, err := p.copyDisk(ctx, src, pl.sandbox)
 	if err != nil {
 		return nil, err
 	}
-	pl.from = from
-	pl.sandbox.Image, pl.sandbox.Cwd = from.image.Reference+"@"+from.image.Digest, from.image.Config.WorkingDir
-	if src.Image != "" && from.snapshot == "" {
-		pl.sandbox.Image = src.Image
-	}
-	if pl.sandbox.Persistent {
-		pl.sandbox.CurrentSnapshotID = from.snapshot
-	}
+	pl.startFrom(from)
 	out, err := p.create(ctx, pl, key)
 	if err != nil && made {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-		defer cancel()
-		if _, e := p.c.store.DeleteSnapshot(undo, p.name, from.snapshot, p.c.now()); e != nil {
-			p.c.log.Error("remove snapshot of a fork that did not start", "snapshot", from.snapshot, "err", e)
-		}
-		p.c.prune()
+		p.dropCopy(ctx, from.snapshot)
 	}
 	return out, err
 }
@@ -99,8 +92,8 @@ func (p *Project) copyDisk(ctx context.Context, src, owner store.Sandbox) (from 
 		from, err = p.origin(ctx, src.CurrentSnapshotID)
 		return from, false, err
 	}
-	img, err := p.c.pinnedImage(ctx, src.Image)
-	return origin{image: img}, false, err
+	from, err = p.imageOrigin(ctx, src.Image)
+	return from, false, err
 }
 
 // copyRunning saves the disk of a running session, which goes on.
@@ -115,10 +108,10 @@ func (p *Project) copyRunning(ctx context.Context, s *session, owner store.Sandb
 		return origin{}, false, internal("save the disk of session "+s.id, err)
 	}
 	if !written && rec.SourceSnapshotID == "" {
-		return origin{image: s.image}, false, nil
+		return origin{image: s.image, pinned: rec.Image}, false, nil
 	}
 	if !written && p.c.stillThere(ctx, p.name, rec.SourceSnapshotID) {
-		return origin{snapshot: rec.SourceSnapshotID, image: s.image}, false, nil
+		return origin{snapshot: rec.SourceSnapshotID, image: s.image, pinned: rec.Image}, false, nil
 	}
 	layers := recorded(s.layers)
 	if written {
@@ -129,7 +122,20 @@ func (p *Project) copyRunning(ctx context.Context, s *session, owner store.Sandb
 		return origin{}, false, internal("record the disk of a fork", err)
 	}
 	from, err := p.origin(ctx, sn.ID)
+	if err != nil {
+		p.dropCopy(ctx, sn.ID)
+	}
 	return from, true, err
+}
+
+// dropCopy deletes the snapshot of a fork that does not come to be.
+func (p *Project) dropCopy(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if _, err := p.c.store.DeleteSnapshot(ctx, p.name, id, p.c.now()); err != nil {
+		p.c.log.Error("remove snapshot of a fork that did not start", "snapshot", id, "err", err)
+	}
+	p.c.prune()
 }
 
 // forkRequest is the create call of a fork.
@@ -180,4 +186,3 @@ func forkRequest(src store.Sandbox, req api.ForkSandboxRequest) (api.CreateSandb
 	}
 	return out, nil
 }
-

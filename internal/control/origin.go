@@ -61,7 +61,13 @@ func (p *Project) origin(ctx context.Context, id string) (origin, error) {
 			return origin{}, internal("merge the layers of snapshot "+id, err)
 		}
 	}
-	return origin{snapshot: id, image: img}, nil
+	return origin{snapshot: id, image: img, pinned: sn.Image}, nil
+}
+
+// imageOrigin is what a session starts from that starts from an image.
+func (p *Project) imageOrigin(ctx context.Context, pinned string) (origin, error) {
+	img, err := p.c.pinnedImage(ctx, pinned)
+	return origin{image: img, pinned: pinned}, err
 }
 
 // pinnedImage finds an image that something was made from, as
@@ -83,7 +89,6 @@ func (c *Control) pinnedImage(ctx context.Context, pinned string) (image.Image, 
 func (c *Control) registerFrom(ctx context.Context, s *session, from origin) error {
 	c.layersMu.RLock()
 	defer c.layersMu.RUnlock()
-	s.layers = from.layers
 	if from.snapshot != "" {
 		sn, err := c.store.Snapshot(ctx, s.project, from.snapshot)
 		if err != nil {

@@ -126,7 +126,7 @@ func (p *Project) resume(ctx context.Context, sb store.Sandbox) (s *session, min
 type origin struct {
 	snapshot string // "" for the image alone
 	image    image.Image
-	layers   []image.Layer // without a snapshot's record: those of a disk that was saved just now
+	pinned   string // "reference@sha256:…" of the image
 }
 
 // resumeFrom finds what the next session of a sandbox starts from, whose last
@@ -142,8 +142,7 @@ func (p *Project) resumeFrom(ctx context.Context, sb store.Sandbox, last store.S
 		// than none.
 		return origin{}, api.Errorf(api.CodeSnapshotNotFound, "sandbox %q has no disk to resume from%s; delete it and create a new one", sb.Name, because(last))
 	}
-	img, err := p.c.pinnedImage(ctx, sb.Image)
-	return origin{image: img}, err
+	return p.imageOrigin(ctx, sb.Image)
 }
 
 func because(last store.Session) string {

@@ -99,7 +99,7 @@ type fakeImages struct{ image image.Image }
 
 func (f fakeImages) Resolve(_ context.Context, ref string) (image.Image, error) {
 	switch ref {
-	case "", "custom":
+	case "", "custom", f.image.Digest:
 		return f.image, nil
 	case "later":
 		return image.Image{}, api.Errorf(api.CodeImageNotReady, "image later is being made")
