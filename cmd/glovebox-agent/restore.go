@@ -84,6 +84,15 @@ func restoreExtras(m *wire.Assembly, k *keeper) error {
 			return opErr("set "+x.Name+" of "+x.Path, err)
 		}
 	}
+	for _, l := range m.Links {
+		k.keep(l.Path)
+		if err := syscall.Unlink(l.Path); err != nil {
+			return opErr("replace "+l.Path, err)
+		}
+		if err := syscall.Link(l.Target, l.Path); err != nil {
+			return opErr("link "+l.Path, err)
+		}
+	}
 	return nil
 }
 

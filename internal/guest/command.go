@@ -44,6 +44,9 @@ func (c *Conn) Assemble(ctx context.Context, a Assembly) error {
 			m.Xattrs = append(m.Xattrs, wire.Xattr{Path: p, Name: name, Value: v})
 		}
 	}
+	for name, target := range a.Links {
+		m.Links = append(m.Links, wire.Link{Path: name, Target: target})
+	}
 	if _, err := c.call(ctx, wire.KindAssemble, m.Append(nil)); err != nil {
 		return fmt.Errorf("assemble the root: %w", err)
 	}

@@ -89,6 +89,8 @@ type Assembly struct {
 	// hold, made in this order after the root is assembled.
 	Devices []Device
 	Xattrs  map[string]map[string][]byte
+	// Links are names that become hard links to what another name is then.
+	Links map[string]string
 	// Dirs are made where missing, with parents, owned by Owner (the
 	// working directory of an image that does not have it).
 	Dirs  []string

@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guest"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // Hostname of every sandbox. One name for all, since warm machines are
@@ -90,15 +91,29 @@ func (n *node) assembly(r root) (guest.Assembly, error) {
 	if err != nil {
 		return a, err
 	}
-	for p, x := range extras {
-		if len(x.Xattrs) > 0 {
-			a.Xattrs[p] = x.Xattrs
-		}
+	addExtras(&a, extras)
+	return a, nil
+}
+
+// addExtras adds what the layers cannot hold. Of a file of several names one
+// gets the attributes, and the others become links to it.
+func addExtras(a *guest.Assembly, extras snapshot.Extras) {
+	a.Links = map[string]string{}
+	first := map[string]string{} // name of each such file
+	for _, p := range slices.Sorted(maps.Keys(extras)) {
+		x := extras[p]
 		if d := x.Device; d != nil {
 			a.Devices = append(a.Devices, guest.Device{Path: p, Mode: d.Mode, UID: d.UID, GID: d.GID, Major: d.Major, Minor: d.Minor, ModTime: d.ModTime})
 		}
+		if target, ok := first[x.File]; ok && x.File != "" {
+			a.Links[p] = target
+			continue
+		}
+		first[x.File] = p
+		if len(x.Xattrs) > 0 {
+			a.Xattrs[p] = x.Xattrs
+		}
 	}
-	return a, nil
 }
 
 // made lists what an assembly makes, files with their content and directories

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,9 @@ import (
 // Extra is what a file has that its layer cannot hold.
 type Extra struct {
 	Xattrs map[string][]byte
+	// File is the same for all names of one file, where it has several: to
+	// set attributes takes a copy of it, and each name would get its own.
+	File   string
 	Device *Device // of a character or block device
 }
 
@@ -48,6 +50,7 @@ const recordVersion = 1
 type recordFile struct {
 	Path   []byte        `json:"path"`
 	Xattrs []recordXattr `json:"xattrs,omitempty"`
+	File   string        `json:"file,omitempty"`
 	Device *Device       `json:"device,omitempty"`
 }
 
@@ -59,7 +62,7 @@ type recordXattr struct {
 func newRecord(x Extras) *record {
 	r := &record{Version: recordVersion}
 	for _, p := range slices.Sorted(maps.Keys(x)) {
-		f := recordFile{Path: []byte(p), Device: x[p].Device}
+		f := recordFile{Path: []byte(p), File: x[p].File, Device: x[p].Device}
 		for _, name := range slices.Sorted(maps.Keys(x[p].Xattrs)) {
 			f.Xattrs = append(f.Xattrs, recordXattr{[]byte(name), x[p].Xattrs[name]})
 		}
@@ -71,7 +74,7 @@ func newRecord(x Extras) *record {
 func (r *record) extras() Extras {
 	x := Extras{}
 	for _, f := range r.Files {
-		e := Extra{Device: f.Device}
+		e := Extra{File: f.File, Device: f.Device}
 		for _, a := range f.Xattrs {
 			if e.Xattrs == nil {
 				e.Xattrs = map[string][]byte{}
@@ -134,26 +137,6 @@ func (s *Store) writeRecord(digest string, r *record) error {
 		_, err := f.Write(b)
 		return err
 	})
-}
-
-// devices are the names of the devices in x by their directory.
-func (x Extras) devices() map[string][]string {
-	out := map[string][]string{}
-	for p, e := range x {
-		if e.Device != nil {
-			out[path.Dir(p)] = append(out[path.Dir(p)], path.Base(p))
-		}
-	}
-	return out
-}
-
-// inherit adds to x what the layers below have and a new layer leaves alone.
-func (x Extras) inherit(below Extras, t *layer.Tree) {
-	for p, e := range below {
-		if _, ok := x[p]; !ok && !hides(t, p) {
-			x[p] = e
-		}
-	}
 }
 
 // hides reports whether a layer has a file or whiteout in place of p, or of

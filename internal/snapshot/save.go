@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -55,14 +56,19 @@ func (s *Store) save(ctx context.Context, src Source) (_ image.Layer, _ bool, er
 		return image.Layer{}, false, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	b := &builder{ctx: ctx, src: src, lower: lower, below: below, devices: below.devices(), tree: t, extras: Extras{}, first: map[uint64]string{}}
+	b := &builder{ctx: ctx, src: src, lower: lower, below: below, tree: t, extras: Extras{}, files: map[uint64]*file{}, salt: rand.Text()}
+	if err := b.findFiles(); err != nil {
+		return image.Layer{}, false, err
+	}
 	if err := src.Disk.Entries(b.add); err != nil {
 		return image.Layer{}, false, err
 	}
-	if err := b.leave(0); err != nil || !b.changed {
+	if err := b.leave(0); err != nil {
 		return image.Layer{}, false, err
 	}
-	b.extras.inherit(below, t)
+	if b.inherit(); !b.changed {
+		return image.Layer{}, false, nil
+	}
 	l, err := s.install(func(f *os.File) (layer.Info, error) { return t.Write(ctx, f) }, newRecord(b.extras))
 	return l, err == nil, err
 }
@@ -72,14 +78,14 @@ type builder struct {
 	ctx     context.Context
 	src     Source
 	lower   *layer.Stack
-	below   Extras              // of the layers below
-	devices map[string][]string // of the layers below: names by directory
+	below   Extras // of the layers below
 	tree    *layer.Tree
-	extras  Extras // of this layer
-	first   map[uint64]string
-	path    []*dir // from the root to where the entries are
-	skipped string // directory that is being left out, with a slash
-	changed bool   // there is something worth a layer
+	extras  Extras           // of this layer
+	files   map[uint64]*file // of several names, by inode
+	salt    string           // of this layer's Extra.File
+	path    []*dir           // from the root to where the entries are
+	skipped string           // directory that is being left out, with a slash
+	changed bool             // there is something worth a layer
 }
 
 // dir is a directory of the disk while its entries come.
@@ -190,14 +196,6 @@ func (b *builder) leave(n int) error {
 
 // whiteOut hides what lower layers have in an opaque directory.
 func (b *builder) whiteOut(d *dir) error {
-	for _, name := range b.devices[strings.TrimSuffix(d.name, "/")] {
-		if !d.names[name] {
-			d.kept++
-			if err := b.tree.Add(whiteout(d.name + name)); err != nil {
-				return err
-			}
-		}
-	}
 	return b.lower.Names(d.lower, false, func(name string) error {
 		if d.names[name] {
 			return nil
@@ -219,7 +217,7 @@ func (b *builder) addDir(parent *dir, p string, e driver.DiskEntry, low *layer.F
 		low = nil // in whose place it is
 	}
 	d := &dir{name: p + "/", lower: low, opaque: parent.opaque || e.Opaque}
-	if d.opaque && (low != nil || len(b.devices[p]) > 0) {
+	if d.opaque && low != nil {
 		d.names = map[string]bool{}
 	}
 	d.same = !parent.opaque && !e.Opaque && b.same(p, e, low)
@@ -231,7 +229,11 @@ func (b *builder) addDir(parent *dir, p string, e driver.DiskEntry, low *layer.F
 }
 
 func (b *builder) addFile(parent *dir, p string, e driver.DiskEntry, low *layer.File) error {
-	if e.Inode == 0 && !parent.opaque && b.same(p, e, low) {
+	f := b.files[e.Inode]
+	switch {
+	case f != nil && f.same:
+		return nil
+	case f == nil && !parent.opaque && b.same(p, e, low):
 		same, err := b.sameData(e, low)
 		if err != nil {
 			return fmt.Errorf("compare %q: %w", p, err)
@@ -248,39 +250,55 @@ func (b *builder) addFile(parent *dir, p string, e driver.DiskEntry, low *layer.
 		}
 		b.changed = !assembled
 	}
-	if first, ok := b.first[e.Inode]; e.Inode != 0 && ok {
-		if x, ok := b.extras[first]; ok {
-			b.extras[p] = x
-		}
-		return b.tree.Link(p, first)
+	if f == nil {
+		return b.put(p, e)
 	}
-	if e.Inode != 0 {
-		b.first[e.Inode] = p
+	if f.first == "" {
+		f.first = p
+		return b.put(p, e)
 	}
-	return b.put(p, e)
+	if x, ok := b.extras[f.first]; ok {
+		x.File = f.first + " " + b.salt
+		b.extras[f.first], b.extras[p] = x, x
+	}
+	return b.tree.Link(p, f.first)
 }
 
 // addDevice takes a whiteout, or a device, which the layer cannot hold: there
 // it is a whiteout too.
 func (b *builder) addDevice(parent *dir, p string, e driver.DiskEntry, low *layer.File) error {
-	char := e.Mode&unix.S_IFMT == unix.S_IFCHR
-	_, had := b.below[p]
-	if char && e.Major == 0 && e.Minor == 0 {
-		if low == nil && !(had && b.below[p].Device != nil) {
+	if e.Mode&unix.S_IFMT == unix.S_IFCHR && e.Major == 0 && e.Minor == 0 {
+		if low == nil {
 			return nil // hides nothing
 		}
 	} else {
 		x := Extra{Xattrs: userXattrs(e), Device: &Device{
 			Mode: e.Mode, UID: e.UID, GID: e.GID, Major: e.Major, Minor: e.Minor, ModTime: e.ModTime.UTC(),
 		}}
-		if had && x.same(b.below[p]) && !parent.opaque {
-			return nil // as it was made at the start
-		}
 		b.extras[p] = x
+		if !parent.opaque && x.same(b.below[p]) {
+			return nil // as the machine's start made it
+		}
 	}
 	parent.kept++
 	b.changed = true
 	return b.tree.Add(whiteout(p))
+}
+
+// inherit takes over what the layers below have and this one leaves alone. The
+// start of the machine made each device of theirs: what is not there has been
+// removed.
+func (b *builder) inherit() {
+	for p, x := range b.below {
+		if _, ok := b.extras[p]; ok {
+			continue
+		}
+		if x.Device != nil {
+			b.changed = true
+		} else if !hides(b.tree, p) {
+			b.extras[p] = x
+		}
+	}
 }
 
 func (x Extra) same(y Extra) bool {

@@ -152,8 +152,12 @@ type Assembly struct {
 	Dirs     []string
 	Files    []File
 	Devices  []Device
-	Xattrs   []Xattr // set last
+	Xattrs   []Xattr
+	Links    []Link
 }
+
+// Link is a name that is to be a hard link to Target.
+type Link struct{ Path, Target string }
 
 // File is a small file of the root, owned by root, mode 0644.
 type File struct {
@@ -208,6 +212,11 @@ func (m *Assembly) Append(b []byte) []byte {
 		b = appendString(b, x.Name)
 		b = appendString(b, string(x.Value))
 	}
+	b = AppendU32(b, uint32(len(m.Links)))
+	for _, l := range m.Links {
+		b = appendString(b, l.Path)
+		b = appendString(b, l.Target)
+	}
 	return b
 }
 
@@ -230,6 +239,10 @@ func (m *Assembly) Decode(b []byte) error {
 	m.Xattrs = nil
 	for range d.count(12) {
 		m.Xattrs = append(m.Xattrs, Xattr{d.path(), d.string(), d.bytes()})
+	}
+	m.Links = nil
+	for range d.count(8) {
+		m.Links = append(m.Links, Link{d.path(), d.path()})
 	}
 	return d.end()
 }
