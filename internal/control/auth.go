@@ -84,18 +84,22 @@ func (c *Control) Project(ctx context.Context, name string) (*Project, error) {
 	return &Project{c: c, name: name}, nil
 }
 
-// ProjectOf returns the project that a session belongs to, for a token that
-// may use any.
-func (c *Control) ProjectOf(ctx context.Context, sessionID string) (string, error) {
+// ProjectOf returns the project that a session or a snapshot belongs to, for a
+// token that may use any.
+func (c *Control) ProjectOf(ctx context.Context, id string) (string, error) {
 	c.mu.Lock()
-	s := c.live[sessionID]
+	s := c.live[id]
 	c.mu.Unlock()
 	if s != nil {
 		return s.project, nil
 	}
-	project, err := c.store.ProjectOfSession(ctx, sessionID)
+	kind, find := "session", c.store.ProjectOfSession
+	if strings.HasPrefix(id, api.SnapshotPrefix) {
+		kind, find = "snapshot", c.store.ProjectOfSnapshot
+	}
+	project, err := find(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		return "", api.NotFound("session", sessionID)
+		return "", api.NotFound(kind, id)
 	}
 	return project, err
 }

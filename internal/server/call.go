@@ -56,10 +56,13 @@ func (c *call) projectName(bodyProject string) string {
 }
 
 // session returns the id of the session in the path and the project to look
-// for it in. Where neither the token nor the request names one, that is the
-// session's own: only a token for all projects gets there.
-func (c *call) session() (Project, string, error) {
-	id := c.param("session")
+// for it in.
+func (c *call) session() (Project, string, error) { return c.owned(c.param("session")) }
+
+// owned returns the project to look for a session or snapshot in. Where
+// neither the token nor the request names one, that is the object's own: only
+// a token for all projects gets there.
+func (c *call) owned(id string) (Project, string, error) {
 	name := c.projectName("")
 	if name == "" {
 		var err error

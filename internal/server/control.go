@@ -14,9 +14,9 @@ type Control interface {
 	Authenticate(ctx context.Context, token string) (api.Identity, error)
 	// Project returns the project of that name, made on first use.
 	Project(ctx context.Context, name string) (Project, error)
-	// ProjectOf returns the name of the project that a session belongs to:
-	// the published client names no project in the calls on a session.
-	ProjectOf(ctx context.Context, sessionID string) (string, error)
+	// ProjectOf returns the name of the project that a session or a snapshot
+	// belongs to: the published client names no project in the calls on them.
+	ProjectOf(ctx context.Context, id string) (string, error)
 	// RedeemInteractive trades a token of Project.NewInteractive, once.
 	RedeemInteractive(ctx context.Context, token string) (project, sessionID string, err error)
 	Status(ctx context.Context) api.Status
@@ -31,11 +31,19 @@ type Project interface {
 	UpdateSandbox(ctx context.Context, name string, req api.UpdateSandboxRequest) (*api.SandboxAndRoutes, error)
 	DeleteSandbox(ctx context.Context, name string, deleteOrphanSnapshots bool) (*api.SandboxAndRoutes, error)
 
+	ForkSandbox(ctx context.Context, name string, req api.ForkSandboxRequest, idempotencyKey string) (*api.SandboxAndSession, error)
+
 	GetSession(ctx context.Context, id string) (*api.SessionAndRoutes, error)
 	ListSessions(ctx context.Context, q api.ListSessionsQuery) (*api.SessionsPage, error)
 	StopSession(ctx context.Context, id string) (*api.StopSessionResponse, error)
 	ExtendTimeout(ctx context.Context, id string, durationMs api.Int) (*api.Session, error)
 	SetNetworkPolicy(ctx context.Context, id string, policy api.NetworkPolicy) (*api.Session, error)
+
+	CreateSnapshot(ctx context.Context, sessionID string, req api.CreateSnapshotRequest, idempotencyKey string) (*api.CreateSnapshotResponse, error)
+	GetSnapshot(ctx context.Context, id string) (*api.Snapshot, error)
+	ListSnapshots(ctx context.Context, q api.ListSnapshotsQuery) (*api.SnapshotsPage, error)
+	SnapshotTree(ctx context.Context, q api.SnapshotTreeQuery) (*api.SnapshotTree, error)
+	DeleteSnapshot(ctx context.Context, id string) (*api.Snapshot, error)
 
 	RunCommand(ctx context.Context, sessionID string, req api.RunCommandRequest, idempotencyKey string) (*api.Command, error)
 	GetCommand(ctx context.Context, sessionID, id string) (*api.Command, error)

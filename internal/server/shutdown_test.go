@@ -27,23 +27,12 @@ func TestShutdownEndsStreams(t *testing.T) {
 	stdin := start(t, ts, session, `{"command":"cat","stdin":true}`)
 	pr, pw := io.Pipe()
 	defer pw.Close()
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		// The answer or a cut, as the client has more to send.
-		req, err := http.NewRequestWithContext(t.Context(), "POST", url+stdin+"/stdin", pr)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		req.Header.Set("Authorization", "Bearer "+fakecontrol.AlphaToken)
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
-		}
-	}()
+	fed := make(chan int)
+	go func() { fed <- post(t, url+stdin+"/stdin", pr) }()
 	if _, err := io.WriteString(pw, "x"); err != nil {
 		t.Fatal(err)
 	}
+	readItem(t, bufio.NewReader(request(t, ts, "GET", stdin+"/logs", nil).Body)) // it arrived
 	r := bufio.NewReader(logs.Body)
 	readItem(t, r)
 	if err := shutdown(); err != nil {
@@ -61,12 +50,31 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if err := json.NewDecoder(wait.Body).Decode(&out); err != nil || out.Error.Code != api.CodeSandboxStopping {
 		t.Errorf("wait: %+v, %v", out, err)
 	}
-	<-fed
+	if status := <-fed; status != 422 {
+		t.Errorf("stdin: status %d", status)
+	}
 	var d net.Dialer
 	if conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://")); err == nil {
 		conn.Close()
 		t.Error("the server still listens")
 	}
+}
+
+// post returns the status of the answer, -1 for none.
+func post(t *testing.T, url string, body io.Reader) int {
+	req, err := http.NewRequestWithContext(t.Context(), "POST", url, body)
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	req.Header.Set("Authorization", "Bearer "+fakecontrol.AlphaToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	resp.Body.Close()
+	return resp.StatusCode
 }
 
 func isShutdown(i item) bool {

@@ -10,6 +10,10 @@ import (
 	"github.com/glovebox-dev/glovebox/api"
 )
 
+// linger is how long a client that was answered in the middle of its body
+// gets to notice that: closing at once could make it lose the answer.
+const linger = time.Second
+
 // commandStdin sends the body to the command's stdin as it comes. The answer
 // comes when the body has ended or the command has.
 func (c *call) commandStdin() error {
@@ -21,65 +25,83 @@ func (c *call) commandStdin() error {
 	if _, err := p.GetCommand(c.r.Context(), id, cmd); err != nil {
 		return err
 	}
-	body := c.untilEnded(p, id, cmd)
-	defer body.stop()
-	err = p.WriteStdin(c.r.Context(), id, cmd, body)
-	if body.ended() {
-		return c.ok(api.Empty{}, nil) // what nobody reads any more is no error
-	}
-	return c.ok(api.Empty{}, err)
-}
-
-// stdinBody is a request's body that ends when the command does, also in the
-// middle of a Read that would wait for a client that has nothing to send.
-type stdinBody struct {
-	body io.Reader
-	over chan struct{} // closed once the command has ended
-	stop func()        // ends the watch
-	life context.Context
-}
-
-func (c *call) untilEnded(p Project, session, cmd string) *stdinBody {
 	ctl := http.NewResponseController(c.w)
 	// Without full duplex the server would read the body's rest before it
 	// answers: that may never come.
 	_ = ctl.EnableFullDuplex()
 	c.closeAfter()
-	ctx, cancel := c.streamContext()
-	b := &stdinBody{body: c.r.Body, over: make(chan struct{}), life: c.s.life}
-	done := make(chan struct{})
+	body := c.readStdin()
+	over, stop := c.watchEnd(p, id, cmd, body)
+	err = p.WriteStdin(c.r.Context(), id, cmd, body.out)
+	body.out.CloseWithError(io.ErrClosedPipe) // what comes now is discarded
+	stop()
+	if isClosed(over) {
+		err = nil // what nobody reads any more is no error
+	}
+	if err != nil {
+		c.writeError(c.clientError(err))
+	} else {
+		c.writeJSON(http.StatusOK, api.Empty{})
+	}
+	_ = ctl.Flush()
+	_ = ctl.SetReadDeadline(time.Now().Add(linger))
+	<-body.done
+	return nil
+}
+
+// stdinBody is a request's body that can be ended while a Read waits for a
+// client that has nothing to send.
+type stdinBody struct {
+	out  *io.PipeReader
+	in   *io.PipeWriter
+	done chan struct{} // closed when the body will not be read any more
+}
+
+// readStdin passes the body on until it or its reader ends, and then discards
+// what still comes. The end of out is io.EOF only if that is the body's: a
+// client that is cut off must not look like one that has sent all.
+func (c *call) readStdin() *stdinBody {
+	b := &stdinBody{done: make(chan struct{})}
+	b.out, b.in = io.Pipe()
 	go func() {
-		defer close(done)
-		if _, err := p.WaitCommand(ctx, session, cmd); err == nil {
-			close(b.over)
+		defer close(b.done)
+		_, err := io.Copy(b.in, c.r.Body)
+		if errors.Is(err, io.ErrClosedPipe) {
+			_, _ = io.Copy(io.Discard, c.r.Body)
+			return
 		}
-		// Ends a Read under way, at the command's end and at the server's.
-		_ = ctl.SetReadDeadline(time.Unix(1, 0))
+		if err != nil {
+			err = api.BadRequest("body: cut off; the command's stdin stays open")
+		}
+		b.in.CloseWithError(err)
 	}()
-	b.stop = func() { cancel(); <-done }
 	return b
 }
 
-func (b *stdinBody) ended() bool {
+// watchEnd ends body when the command has ended, and then closes over, or
+// when the server shuts down.
+func (c *call) watchEnd(p Project, session, cmd string, body *stdinBody) (over <-chan struct{}, stop func()) {
+	ctx, cancel := c.streamContext()
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := p.WaitCommand(ctx, session, cmd); err == nil {
+			close(ended)
+			body.in.CloseWithError(io.EOF)
+			return
+		}
+		if errors.Is(context.Cause(ctx), errShutdown) {
+			body.in.CloseWithError(errShutdown)
+		}
+	}()
+	return ended, func() { cancel(); <-done }
+}
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-b.over:
+	case <-c:
 		return true
 	default:
 		return false
 	}
-}
-
-// Read returns io.EOF only for the body's own end or the command's: a client
-// that is cut off must not look like one that has sent all.
-func (b *stdinBody) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
-	switch {
-	case err == nil, errors.Is(err, io.EOF):
-		return n, err
-	case b.ended():
-		return n, io.EOF
-	case b.life.Err() != nil:
-		return n, errShutdown
-	}
-	return n, api.BadRequest("body: cut off; the command's stdin stays open")
 }

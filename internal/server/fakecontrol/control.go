@@ -31,7 +31,7 @@ type Control struct {
 	calls       map[string]int // what was carried out, by method name
 	next        map[string]int // the last number of each prefix
 	projects    map[string]*Project
-	owners      map[string]string // session id → project
+	owners      map[string]string // session or snapshot id → project
 	interactive map[string][2]string
 	commands    map[string]Program
 
@@ -104,20 +104,24 @@ func (c *Control) Project(_ context.Context, name string) (server.Project, error
 	defer c.mu.Unlock()
 	p := c.projects[name]
 	if p == nil {
-		p = &Project{c: c, name: name, sandboxes: map[string]*sandbox{}, keys: map[string]any{}}
+		p = &Project{c: c, name: name, sandboxes: map[string]*sandbox{}, snapshots: map[string]*api.Snapshot{}, keys: map[string]any{}}
 		c.projects[name] = p
 	}
 	return p, nil
 }
 
-// ProjectOf finds the project of a session.
-func (c *Control) ProjectOf(_ context.Context, sessionID string) (string, error) {
+// ProjectOf finds the project of a session or snapshot.
+func (c *Control) ProjectOf(_ context.Context, id string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if name, ok := c.owners[sessionID]; ok {
+	if name, ok := c.owners[id]; ok {
 		return name, nil
 	}
-	return "", api.NotFound("session", sessionID)
+	kind := "session"
+	if strings.HasPrefix(id, api.SnapshotPrefix) {
+		kind = "snapshot"
+	}
+	return "", api.NotFound(kind, id)
 }
 
 // RedeemInteractive works once a token.

@@ -18,7 +18,8 @@ type Project struct {
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
-	keys      map[string]any // answers by idempotency key
+	snapshots map[string]*api.Snapshot // by id
+	keys      map[string]any           // answers by idempotency key
 }
 
 type sandbox struct {
