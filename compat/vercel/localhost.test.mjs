@@ -24,9 +24,9 @@ test("names below .localhost are loopback in every form of the call", async () =
   assert.deepEqual(await lookup("A.b.LocalHost.", {}), ["127.0.0.1", 4]);
   assert.deepEqual(await lookup("a.localhost", 6), ["::1", 6]);
   assert.deepEqual(await lookup("a.localhost", { family: "IPv4", all: true }), [[{ address: "127.0.0.1", family: 4 }]]);
-  assert.equal((await lookup("a.localhost", { all: true }))[0].length, 2);
+  assert.deepEqual(await lookup("a.localhost", { all: true }), [[{ address: "127.0.0.1", family: 4 }]], "one address, so no race of two");
   assert.deepEqual(await dns.promises.lookup("a.localhost"), { address: "127.0.0.1", family: 4 });
-  assert.equal((await dns.promises.lookup("a.localhost", { all: true })).length, 2);
+  assert.equal((await dns.promises.lookup("a.localhost", { all: true })).length, 1);
   const named = await new Promise((resolve) => namedLookup("a.localhost", (_, address) => resolve(address)));
   assert.equal(named, "127.0.0.1", "named imports see it too");
 });

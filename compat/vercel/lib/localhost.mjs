@@ -12,11 +12,20 @@ const LOOPBACK = [
   { address: "::1", family: 6 },
 ];
 
-/** The loopback addresses for a name below .localhost, else undefined. */
+/**
+ * The loopback address for a name below .localhost, else undefined. One alone:
+ * with two, Node gives each a quarter of a second to connect and then reports
+ * a time-out of a server that is only busy.
+ */
 export function loopbackFor(hostname, family) {
   if (typeof hostname !== "string" || !LOCAL_NAME.test(hostname)) return undefined;
-  const wanted = { 4: 4, 6: 6, IPv4: 4, IPv6: 6 }[family];
-  return LOOPBACK.filter((entry) => wanted === undefined || entry.family === wanted);
+  const wanted = { 4: 4, 6: 6, IPv4: 4, IPv6: 6 }[family] ?? serverFamily();
+  return LOOPBACK.filter((entry) => entry.family === wanted);
+}
+
+/** The family at which the server listens, where its address tells. */
+function serverFamily() {
+  return /\/\/\[::1\]/.test(process.env.GLOVEBOX_URL ?? "") ? 6 : 4;
 }
 
 /**

@@ -26,7 +26,8 @@ async function* lines(body) {
     rest += decoder.decode(chunk, { stream: true });
     const complete = rest.split("\n");
     rest = complete.pop();
-    for (const line of complete) yield { line: JSON.parse(line), at: Date.now() };
+    // An empty line keeps a silent connection open, and means nothing.
+    for (const line of complete.filter(Boolean)) yield { line: JSON.parse(line), at: Date.now() };
   }
   if (rest !== "") yield { partial: rest };
 }
