@@ -177,6 +177,36 @@ func TestRunCommandWithStdin(t *testing.T) {
 	}
 }
 
+// Neither the command's end nor a cancellation waits for an input that has
+// nothing to give.
+func TestWriteStdinEnds(t *testing.T) {
+	c, _ := newClient(t, nil)
+	s := newSandbox(t, c)
+	start := func(name string) *client.Command {
+		cmd, err := s.StartCommand(t.Context(), client.Cmd{Name: name, Stdin: strings.NewReader("")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	if err := start("cat").WriteStdin(t.Context(), strings.NewReader("all")); err != nil {
+		t.Errorf("an input that ends: %v", err)
+	}
+	pr, pw := io.Pipe()
+	defer pw.Close()
+	go func() { _, _ = io.WriteString(pw, "line\n") }()
+	if err := start("first-line").WriteStdin(t.Context(), pr); err != nil {
+		t.Errorf("a command that ends: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	blocked, never := io.Pipe()
+	defer never.Close()
+	if err := start("cat").WriteStdin(ctx, blocked); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancellation: %v", err)
+	}
+}
+
 func TestDetachedCommand(t *testing.T) {
 	ctx := t.Context()
 	c, _ := newClient(t, nil)

@@ -81,7 +81,7 @@ func (s *Sandbox) RunCommand(ctx context.Context, cmd Cmd) (*Command, error) {
 	}
 	command := &Command{c: s.c, info: *first.command}
 	if cmd.Stdin != nil {
-		stop := command.sendStdin(ctx, cmd.Stdin)
+		_, stop := command.sendStdin(ctx, cmd.Stdin)
 		defer stop()
 	}
 	return command, wrap(command.follow(ctx, stream, cmd), "run %s in sandbox %s", cmd.Name, s.Name())
@@ -234,7 +234,7 @@ func (c *Command) Refresh(ctx context.Context) error {
 
 // Wait returns when the command has ended; ExitCode tells how.
 func (c *Command) Wait(ctx context.Context) error {
-	return c.get(ctx, url.Values{"wait": {"true"}})
+	return c.get(ctx, waitQuery)
 }
 
 func (c *Command) get(ctx context.Context, query url.Values) error {

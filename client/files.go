@@ -100,6 +100,9 @@ func (s *Sandbox) WriteTar(ctx context.Context, dir string, fill func(*tar.Write
 			base = path.Clean(dir)
 		}
 		pr, pw := io.Pipe()
+		// The HTTP transport waits for a Read that is under way, even after
+		// a cancellation.
+		defer context.AfterFunc(ctx, func() { pr.CloseWithError(context.Cause(ctx)) })()
 		filled := make(chan error, 1)
 		go func() {
 			err := packTar(pw, base, fill)
