@@ -12,6 +12,9 @@ import (
 
 var nameRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
+// reservedNames stand where a sandbox's name does in paths of the API.
+var reservedNames = []string{"sessions", "snapshots", "drives"}
+
 // ValidateName checks a sandbox's name, found in field.
 func ValidateName(field, name string) error {
 	switch {
@@ -19,6 +22,8 @@ func ValidateName(field, name string) error {
 		return BadRequest("field %s: has %d characters, at most %d are allowed", field, len(name), MaxNameLength)
 	case !nameRE.MatchString(name):
 		return BadRequest("field %s: %q must be of letters, digits, _ and - only", field, clip(name))
+	case slices.Contains(reservedNames, name):
+		return BadRequest("field %s: %q is a path of the API; choose another", field, name)
 	}
 	return nil
 }

@@ -1,0 +1,11 @@
+
+func TestValidateNameRefusesPathsOfTheAPI(t *testing.T) {
+	for _, name := range []string{"sessions", "snapshots", "drives"} {
+		if err := ValidateName("name", name); err == nil || !strings.Contains(err.Error(), "field name") {
+			t.Errorf("name %q: %v, want an error that names the field", name, err)
+		}
+	}
+	if err := ValidateName("name", "sessions-1"); err != nil {
+		t.Error(err)
+	}
+}
