@@ -90,6 +90,9 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 			continue
 		}
 		res, err := b.run(ctx, r)
+		if ctx.Err() != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
 		if err != nil {
 			return fmt.Errorf("bench %s: %w%s", b.name, err, r.logs())
 		}
