@@ -22,17 +22,13 @@ type file struct {
 // findFiles finds the files of several names in the disk that have only been
 // copied up: only all of them together can be left out.
 func (b *builder) findFiles() error {
-	opaque := "" // directory that is, with a slash
 	err := b.src.Disk.Entries(func(e driver.DiskEntry) error {
 		p := "/" + e.Path
 		switch {
 		case b.ctx.Err() != nil:
 			return b.ctx.Err()
-		case isDir(e.Mode) && e.Opaque && (opaque == "" || !strings.HasPrefix(p, opaque)):
-			opaque = p + "/"
 		case e.Inode != 0 && !isDevice(e.Mode) && (b.src.Skip == nil || !b.src.Skip(p)):
-			seen := opaque == "" || !strings.HasPrefix(p, opaque)
-			return b.findFile(p, e, seen)
+			return b.findFile(p, e)
 		}
 		return nil
 	})
@@ -45,8 +41,9 @@ func (b *builder) findFiles() error {
 	return nil
 }
 
-// findFile takes one name; seen means that what is below can be seen there.
-func (b *builder) findFile(p string, e driver.DiskEntry, seen bool) error {
+// findFile takes one name. What is below counts in opaque directories too:
+// they are spelled out, so what is not whited out is seen.
+func (b *builder) findFile(p string, e driver.DiskEntry) error {
 	f, ok := b.files[e.Inode]
 	if !ok {
 		f = &file{same: true}
@@ -56,9 +53,6 @@ func (b *builder) findFile(p string, e driver.DiskEntry, seen bool) error {
 		return nil
 	}
 	f.same = false
-	if !seen {
-		return nil
-	}
 	low, err := b.lookup(p)
 	if err != nil || !b.same(p, e, low) {
 		return err

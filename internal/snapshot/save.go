@@ -233,7 +233,7 @@ func (b *builder) addFile(parent *dir, p string, e driver.DiskEntry, low *layer.
 	switch {
 	case f != nil && f.same:
 		return nil
-	case f == nil && !parent.opaque && b.same(p, e, low):
+	case f == nil && b.same(p, e, low):
 		same, err := b.sameData(e, low)
 		if err != nil {
 			return fmt.Errorf("compare %q: %w", p, err)
