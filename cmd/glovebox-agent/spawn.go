@@ -123,7 +123,20 @@ func quietSignals() {
 		setAction(s, &sa)
 	}
 	setAction(syscall.SIGCHLD, &sigaction{})
+	// What whoever started this process ignored, children would ignore, too.
+	for s := syscall.Signal(1); s <= lastSignal; s++ {
+		var now sigaction
+		_, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s), 0, addr(&now), 8, 0, 0)
+		if e == 0 && now.handler == sigIgn {
+			setAction(s, &sigaction{})
+		}
+	}
 }
+
+const (
+	sigIgn     = 1  // SIG_IGN
+	lastSignal = 64 // of a 64-bit signal set
+)
 
 func setAction(s syscall.Signal, sa *sigaction) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(sa)), 0, 8, 0, 0)
