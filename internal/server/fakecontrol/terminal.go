@@ -28,6 +28,7 @@ func (p *Project) NewInteractive(_ context.Context, sessionID string) (string, e
 type terminal struct {
 	c    *Control
 	out  *io.PipeReader
+	all  io.Reader      // a greeting, then out
 	in   *io.PipeWriter // the shell's end of out
 	once sync.Once
 	mu   sync.Mutex
@@ -47,13 +48,14 @@ func (p *Project) OpenTerminal(_ context.Context, sessionID string, start api.Te
 	p.c.count("OpenTerminal")
 	t := &terminal{c: p.c, done: make(chan struct{})}
 	t.out, t.in = io.Pipe()
-	go t.print("%s %s %s %dx%d\r\n", start.Command, strings.Join(start.Args, " "), strings.Join(start.Env, " "), start.Cols.Or(0), start.Rows.Or(0))
+	greeting := fmt.Sprintf("%s %s %s %dx%d\r\n", start.Command, strings.Join(start.Args, " "), strings.Join(start.Env, " "), start.Cols.Or(0), start.Rows.Or(0))
+	t.all = io.MultiReader(strings.NewReader(greeting), t.out)
 	return t, nil
 }
 
 func (t *terminal) print(format string, args ...any) { fmt.Fprintf(t.in, format, args...) }
 
-func (t *terminal) Read(p []byte) (int, error) { return t.out.Read(p) }
+func (t *terminal) Read(p []byte) (int, error) { return t.all.Read(p) }
 
 func (t *terminal) Write(p []byte) (int, error) {
 	t.mu.Lock()
