@@ -51,11 +51,14 @@ func (n *fakeNode) Start(ctx context.Context, spec node.Spec) (node.Machine, err
 			return nil, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.machines[spec.ID] = m
 	n.started = append(n.started, m)
-	return m, ctx.Err()
+	return m, nil
 }
 
 func (n *fakeNode) Status() node.Status {

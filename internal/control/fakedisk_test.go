@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -17,8 +16,8 @@ type fakeDisks struct {
 	mu     sync.Mutex
 	made   int
 	layers map[string]fakeDisk // by digest
+	recent map[string]bool     // made just now: not pruned, as a node promises
 	merges int
-	pruned []string
 }
 
 type fakeDisk struct {
@@ -31,11 +30,11 @@ func (d *fakeDisks) add(disk fakeDisk) image.Layer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.layers == nil {
-		d.layers = map[string]fakeDisk{}
+		d.layers, d.recent = map[string]fakeDisk{}, map[string]bool{}
 	}
 	d.made++
 	digest := fmt.Sprintf("sha256:%d", d.made)
-	d.layers[digest] = disk
+	d.layers[digest], d.recent[digest] = disk, true
 	return image.Layer{Digest: digest, Size: disk.size}
 }
 
@@ -57,6 +56,13 @@ func (d *fakeDisks) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.layers)
+}
+
+// age takes away the protection of what was made just now.
+func (d *fakeDisks) age() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.recent)
 }
 
 func (n *fakeNode) loadDisk(m *fakeMachine) error {
@@ -91,9 +97,8 @@ func (n *fakeNode) PruneLayers(_ context.Context, keep func(string) bool) (freed
 	n.disks.mu.Lock()
 	defer n.disks.mu.Unlock()
 	for digest, disk := range n.disks.layers {
-		if !keep(digest) {
+		if !keep(digest) && !n.disks.recent[digest] {
 			delete(n.disks.layers, digest)
-			n.disks.pruned = append(n.disks.pruned, digest)
 			freed += disk.size
 		}
 	}
@@ -127,12 +132,4 @@ func (m *fakeMachine) SaveDisk(ctx context.Context, goOn bool) (image.Layer, boo
 		return image.Layer{}, false, nil
 	}
 	return m.n.disks.add(disk), true, nil
-}
-
-func digests(layers []image.Layer) []string {
-	var out []string
-	for _, l := range layers {
-		out = append(out, l.Digest)
-	}
-	return slices.Clip(out)
 }
