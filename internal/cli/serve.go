@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +31,9 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server",
 		Long: `Runs the server in the foreground until Ctrl-C or SIGTERM, which stops all
-sandboxes in good order. At its first start it makes the default image;
-GET /healthz answers 200 once sandboxes can be made.
+sandboxes in good order and keeps the files of persistent ones. At its first
+start it makes the default image; GET /healthz answers 200 once sandboxes can be
+made.
 
 $GLOVEBOX_TOKEN is the first token, which may use any project. Root on this
 machine needs none: the other commands find the server by its data directory.`,
@@ -78,10 +80,14 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		return err
 	}
 	serveErr := d.Serve(ctx, listener)
-	after, cancel := afterwards(ctx)
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
 	return errors.Join(serveErr, d.Close(after))
 }
+
+// shutdownTime bounds the end of a server, which saves the disks of all
+// persistent sandboxes.
+const shutdownTime = 10 * time.Minute
 
 func listenError(addr string, err error) error {
 	switch {

@@ -124,7 +124,7 @@ func retention(sb store.Sandbox) *store.Retention {
 func recorded(layers []image.Layer) []store.SnapshotLayer {
 	out := make([]store.SnapshotLayer, 0, len(layers)+1)
 	for _, l := range layers {
-		out = append(out, store.SnapshotLayer{Digest: l.Digest, Size: l.Size})
+		out = append(out, store.SnapshotLayer{Digest: l.Digest, Size: l.Size - l.Holes})
 	}
 	return out
 }

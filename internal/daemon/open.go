@@ -26,7 +26,7 @@ func (d *Daemon) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	d.onClose("store", func(context.Context) error { return d.store.Close() })
-	d.images, err = image.Open(d.cfg.DataDir, image.Options{PullMissing: true, Logger: d.log})
+	d.images, err = image.Open(d.cfg.DataDir, image.Options{PullMissing: true, InUse: d.imageInUse, Logger: d.log})
 	if err != nil {
 		return err
 	}
@@ -36,6 +36,16 @@ func (d *Daemon) openStores(ctx context.Context) (err error) {
 	}
 	d.onClose("snapshots", func(context.Context) error { return d.snapshots.Close() })
 	return nil
+}
+
+// imageInUse keeps what sandboxes and snapshots stand on from being removed;
+// also where nobody can tell.
+func (d *Daemon) imageInUse(digest string) bool {
+	used, err := d.store.ImageInUse(context.Background(), digest)
+	if err != nil {
+		d.log.Error("find what an image is used for", "image", digest, "err", err)
+	}
+	return used || err != nil
 }
 
 func (d *Daemon) openNode(ctx context.Context) error {

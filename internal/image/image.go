@@ -22,7 +22,8 @@ type Image struct {
 type Layer struct {
 	Digest string `json:"digest"` // of the EROFS file, "sha256:…"
 	Path   string `json:"-"`      // absolute, filled in by the store
-	Size   int64  `json:"size"`   // bytes on disk
+	Size   int64  `json:"size"`   // bytes of the file
+	Holes  int64  `json:"-"`      // of Size, bytes of holes, which take up no disk
 	// Xattrs are the extended attributes that the layer's files carry, by
 	// absolute path in the image and name: EROFS in gVisor has none, so the
 	// agent sets them again when it assembles the root.

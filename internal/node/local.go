@@ -92,7 +92,11 @@ func (n *node) Capacity() Capacity {
 func (n *node) Start(ctx context.Context, spec Spec) (Machine, error) {
 	defer n.pool.busy()()
 	sz := size{vcpus: spec.VCPUs, memory: spec.MemoryBytes, disk: spec.DiskBytes}
-	m, err := n.claim(ctx, root{spec.Image, spec.Layers}, sz)
+	layers, err := n.located(spec.Layers)
+	if err != nil {
+		return nil, err
+	}
+	m, err := n.claim(ctx, root{spec.Image, layers}, sz)
 	if err != nil {
 		return nil, err
 	}

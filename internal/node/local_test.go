@@ -65,12 +65,18 @@ func testImage(t testing.TB, dir string) image.Image {
 func newNode(t testing.TB, warm int) (node.Node, image.Image) {
 	t.Helper()
 	dir := t.TempDir()
+	return newNodeAt(t, warm, dir, dir)
+}
+
+// newNodeAt makes a node that keeps snapshots in a data directory of their own.
+func newNodeAt(t testing.TB, warm int, dir, snapDir string) (node.Node, image.Image) {
+	t.Helper()
 	img := testImage(t, dir)
 	d, err := gvisor.New(gvisor.Options{DataDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	snaps, err := snapshot.Open(dir, snapshot.Options{})
+	snaps, err := snapshot.Open(snapDir, snapshot.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type Spec struct {
 	ID    string // the session's id
 	Image image.Image
 	// Layers of a snapshot on top of the image's, bottom first; with those of
-	// the image at most driver.MaxLayers.
+	// the image at most driver.MaxLayers. Their digests are enough.
 	Layers      []image.Layer
 	VCPUs       int
 	MemoryBytes int64
@@ -139,8 +139,8 @@ type Machine interface {
 	// layer is saved, and with goOn it goes on afterwards, else the machine is
 	// ended (Done is closed when SaveDisk returns). The layer is whole and on
 	// disk for good when it returns. Nothing was written: ok is false, and
-	// there is no layer. On an error without goOn the machine may be alive
-	// (nothing could be saved) or not: Done tells.
+	// there is no layer. On an error the guest goes on, also without goOn, so
+	// that nothing is lost (unless the machine has ended by itself).
 	SaveDisk(ctx context.Context, goOn bool) (l image.Layer, ok bool, err error)
 	// Stop ends the machine and waits until nothing of it is left. Idempotent.
 	Stop(ctx context.Context) error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -44,7 +45,32 @@ func (n *node) MergeLayers(ctx context.Context, base, layers []image.Layer) (ima
 	if n.cfg.Snapshots == nil {
 		return image.Layer{}, errNoSnapshots
 	}
+	base, err := n.located(base)
+	if err != nil {
+		return image.Layer{}, err
+	}
+	if layers, err = n.located(layers); err != nil {
+		return image.Layer{}, err
+	}
 	return n.cfg.Snapshots.Merge(ctx, base, layers)
+}
+
+// located finds the files of layers that are known by their digests alone.
+func (n *node) located(layers []image.Layer) ([]image.Layer, error) {
+	out := slices.Clone(layers)
+	for i, l := range out {
+		if l.Path != "" {
+			continue
+		}
+		if n.cfg.Snapshots == nil {
+			return nil, errNoSnapshots
+		}
+		var err error
+		if out[i], err = n.cfg.Snapshots.Load(l.Digest); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func (n *node) PruneLayers(ctx context.Context, keep func(digest string) bool) (int64, error) {

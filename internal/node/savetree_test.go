@@ -1,7 +1,9 @@
 package node_test
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -232,4 +234,34 @@ func number(t *testing.T, s string) (n int) {
 		t.Fatalf("%q: %v", s, err)
 	}
 	return n
+}
+
+// On a full disk nothing can be saved, and nothing is lost.
+func TestSaveOnFullDisk(t *testing.T) {
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skip(err)
+	}
+	n, img := newNodeAt(t, 0, t.TempDir(), small)
+	t.Cleanup(func() { // after the node is closed: registered before its machine
+		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &saved{t: t, n: n, img: img}
+	s.start()
+	s.sh("head -c 5000000 /dev/urandom >/root/f")
+	for _, goOn := range []bool{true, false} {
+		_, ok, err := s.m.SaveDisk(t.Context(), goOn)
+		if ok || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "disk is full") {
+			t.Errorf("go on %v: %v, %v", goOn, ok, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(small, "layers", "sha256-*")); len(left) > 0 {
+			t.Errorf("left are %q", left)
+		}
+	}
+	if err := unix.Mount("", small, "", unix.MS_REMOUNT, "size=20m"); err != nil {
+		t.Fatal(err)
+	}
+	s.again("/root")
 }

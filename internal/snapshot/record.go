@@ -46,6 +46,15 @@ type record struct {
 
 const recordVersion = 1
 
+// layer is what the record is of.
+func (r *record) layer(digest, path string) image.Layer {
+	l := image.Layer{Digest: digest, Path: path, Size: r.Size}
+	for _, h := range r.Holes {
+		l.Holes += h.Length
+	}
+	return l
+}
+
 // recordFile is an Extra in JSON. Names are bytes: they need not be text.
 type recordFile struct {
 	Path   []byte        `json:"path"`

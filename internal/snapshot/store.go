@@ -94,7 +94,7 @@ func (s *Store) Load(digest string) (image.Layer, error) {
 	if err != nil {
 		return image.Layer{}, err
 	}
-	l := image.Layer{Digest: digest, Path: s.layerPath(digest), Size: r.Size}
+	l := r.layer(digest, s.layerPath(digest))
 	fi, err := os.Stat(l.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -117,8 +117,8 @@ func (s *Store) install(fill func(*os.File) (layer.Info, error), r *record) (ima
 		if err != nil {
 			return "", err
 		}
-		l = image.Layer{Digest: info.Digest, Path: s.layerPath(info.Digest), Size: info.Size}
 		r.Size, r.Holes = info.Size, info.Holes
+		l = r.layer(info.Digest, s.layerPath(info.Digest))
 		s.hold(l.Digest)
 		return l.Path, s.writeRecord(l.Digest, r)
 	})

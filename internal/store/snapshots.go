@@ -58,7 +58,7 @@ type Snapshot struct {
 // SnapshotLayer names a layer.
 type SnapshotLayer struct {
 	Digest string `json:"digest"`
-	Size   int64  `json:"size"` // bytes
+	Size   int64  `json:"size"` // bytes on disk
 }
 
 // Ways in which a snapshot came to be.
