@@ -36,6 +36,7 @@ type Server struct {
 	Bin     string
 	Pid     int
 
+	flags  []string
 	cmd    *exec.Cmd
 	log    *os.File
 	exited chan struct{} // closed after Wait
@@ -82,7 +83,7 @@ func Binary(t testing.TB) string {
 func Start(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	bin := Binary(t)
-	s := &Server{Bin: bin, Token: "test-" + rand.Text(), DataDir: t.TempDir(), exited: make(chan struct{})}
+	s := &Server{Bin: bin, Token: "test-" + rand.Text(), DataDir: t.TempDir()}
 	s.before = Measure(t, bin, s.DataDir)
 	seed(t, s.DataDir)
 	addr := freeAddr(t)
@@ -91,20 +92,40 @@ func Start(t testing.TB, flags ...string) *Server {
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command(bin, append([]string{"serve", "--listen", addr, "--data-dir", s.DataDir}, flags...)...)
+	s.flags = append([]string{"serve", "--listen", addr, "--data-dir", s.DataDir}, flags...)
+	t.Cleanup(func() { s.end(t) })
+	s.launch(t)
+	return s
+}
+
+// launch starts the program and waits until it is healthy.
+func (s *Server) launch(t testing.TB) {
+	t.Helper()
+	s.cmd = exec.Command(s.Bin, s.flags...)
 	s.cmd.Env = append(os.Environ(), "GLOVEBOX_TOKEN="+s.Token)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	s.Pid = s.cmd.Process.Pid
+	cmd, exited := s.cmd, make(chan struct{})
+	s.exited = exited
 	go func() {
-		_ = s.cmd.Wait() // how it ended is in ProcessState
-		close(s.exited)
+		_ = cmd.Wait() // how it ended is in ProcessState
+		close(exited)
 	}()
-	t.Cleanup(func() { s.end(t) })
 	s.awaitHealth(t)
-	return s
+}
+
+// KillAndRestart ends the server as a crash would and starts it again with
+// the same data directory, address and token.
+func (s *Server) KillAndRestart(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.exited
+	s.launch(t)
 }
 
 func freeAddr(t testing.TB) string {
