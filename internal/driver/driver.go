@@ -108,10 +108,9 @@ type Machine interface {
 	Exec(ctx context.Context, argv []string) (output []byte, code int, err error)
 	// SaveDisk saves the writable layer: it stops the guest's processes, has
 	// the kernel tell what was written since the start, and calls use with
-	// that. Then the guest goes on (goOn), or the machine is ended as by
-	// Stop, whatever use returned. Without goOn use runs after the end, so
-	// only the saving itself delays the stop; when the saving fails, the
-	// machine goes on. The Disk is not valid after use.
+	// that. Then the guest goes on, with goOn, or where anything failed, use
+	// included; else the machine is ended as by Stop. The Disk is not valid
+	// after use.
 	SaveDisk(ctx context.Context, goOn bool, use func(Disk) error) error
 	// Stop ends the machine, at once and whatever the guest does, removes
 	// all that it left, and waits for that. Idempotent.

@@ -242,12 +242,12 @@ func TestSaveOnFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=2m"); err != nil {
 		t.Skip(err)
 	}
-	n, img := newNodeAt(t, 0, t.TempDir(), small)
-	t.Cleanup(func() { // after the node is closed: registered before its machine
-		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+	t.Cleanup(func() { // runs when the node is closed
+		if err := unix.Unmount(small, 0); err != nil {
 			t.Error(err)
 		}
 	})
+	n, img := newNodeAt(t, 0, t.TempDir(), small)
 	s := &saved{t: t, n: n, img: img}
 	s.start()
 	s.sh("head -c 5000000 /dev/urandom >/root/f")

@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ func (d *savedDisk) Entries(yield func(driver.DiskEntry) error) error {
 	if err != nil {
 		return fmt.Errorf("read the saved tree: %w", err)
 	}
-	r, err := savedtree.NewReader(bufio.NewReader(io.NewSectionReader(d.tree, 0, fi.Size())), fi.Size())
+	r, err := savedtree.NewReader(io.NewSectionReader(d.tree, 0, fi.Size()), fi.Size())
 	if err != nil {
 		return fmt.Errorf("read the saved tree: %w", err)
 	}

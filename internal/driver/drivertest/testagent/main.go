@@ -148,6 +148,7 @@ var commands = map[string]func(args []string){
 	"touch": touch,
 	"hold":  func(a []string) { touch(a); select {} },
 	"forks": forks,
+	"tree":  tree,
 	"connect": func(a []string) {
 		c, err := net.DialTimeout(a[0], a[1], 5*time.Second)
 		fail(err)

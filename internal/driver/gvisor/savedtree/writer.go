@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-const buffer = 1 << 20
+const buffer = 64 << 10
 
 // Writer writes a tree. Close it, or it is torn.
 type Writer struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"reflect"
+	"strconv"
 	"sync"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -24,17 +25,30 @@ import (
 // Freeze is the session that stops the guest's tasks and writes the tree below
 // dir of the tmpfs that was mounted at mount, as package savedtree says, to
 // the one file that travels with the call. When it fails the guest goes on.
+// Turns count the attempts of one machine.
 //
 // gVisor's own way to save a file system (FSSave) writes all contents too,
 // which are in the layer's file anyway, and a tar, which has no sockets, no
 // times below a second and no attributes that are not text.
-func Freeze(mount, dir string) seccheck.SessionConfig {
-	return session(map[string]any{"op": opFreeze, "mount": mount, "dir": dir})
+func Freeze(turn int64, mount, dir string) seccheck.SessionConfig {
+	return session(map[string]any{"op": opFreeze, "turn": strconv.FormatInt(turn, 10), "mount": mount, "dir": dir})
 }
 
 // Thaw is the session that lets a frozen guest go on; one that is not frozen
-// is left alone.
-func Thaw() seccheck.SessionConfig { return session(map[string]any{"op": opThaw}) }
+// is left alone. A Freeze of this turn or an earlier one that is still on its
+// way is refused when it comes.
+func Thaw(turn int64) seccheck.SessionConfig {
+	return session(map[string]any{"op": opThaw, "turn": strconv.FormatInt(turn, 10)})
+}
+
+func turnOf(conf map[string]any) (int64, error) {
+	s, _ := conf["turn"].(string)
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("sentryhook: turn: %w", err)
+	}
+	return n, nil
+}
 
 func session(conf map[string]any) seccheck.SessionConfig {
 	return seccheck.SessionConfig{
@@ -43,14 +57,21 @@ func session(conf map[string]any) seccheck.SessionConfig {
 	}
 }
 
-// frozen serialises freezing and thawing, so that a thaw that overtakes the
-// call that it belongs to waits for it.
+// frozen serialises freezing and thawing: a thaw waits for the freeze that it
+// belongs to, or comes before it.
 var frozen struct {
-	mu sync.Mutex
-	is bool
+	mu     sync.Mutex
+	is     bool
+	thawed int64 // the last turn that is over
 }
 
-func freeze(mount, dir string, out *fd.FD) error {
+func freeze(conf map[string]any, out *fd.FD) error {
+	turn, err := turnOf(conf)
+	if err != nil {
+		return err
+	}
+	mount, _ := conf["mount"].(string)
+	dir, _ := conf["dir"].(string)
 	if out == nil {
 		return errors.New("freeze: no file came with the call")
 	}
@@ -60,8 +81,11 @@ func freeze(mount, dir string, out *fd.FD) error {
 	}
 	frozen.mu.Lock()
 	defer frozen.mu.Unlock()
-	if frozen.is {
+	switch {
+	case frozen.is:
 		return errors.New("freeze: the guest is frozen already")
+	case turn <= frozen.thawed:
+		return errors.New("freeze: it was given up")
 	}
 	k.Pause()
 	if err := saveTree(k, mount, dir, out); err != nil {
@@ -72,9 +96,14 @@ func freeze(mount, dir string, out *fd.FD) error {
 	return nil
 }
 
-func thaw() error {
+func thaw(conf map[string]any) error {
+	turn, err := turnOf(conf)
+	if err != nil {
+		return err
+	}
 	frozen.mu.Lock()
 	defer frozen.mu.Unlock()
+	frozen.thawed = max(frozen.thawed, turn)
 	if k := guest.kernel.Load(); k != nil && frozen.is {
 		frozen.is = false
 		k.Unpause()

@@ -102,11 +102,9 @@ func call(conf map[string]any, file *fd.FD) (seccheck.Sink, error) {
 		dest, _ := conf["dest"].(string)
 		return sink{}, mountLayer(dest, file)
 	case opFreeze:
-		mount, _ := conf["mount"].(string)
-		dir, _ := conf["dir"].(string)
-		return sink{}, freeze(mount, dir, file)
+		return sink{}, freeze(conf, file)
 	case opThaw:
-		return sink{}, thaw()
+		return sink{}, thaw(conf)
 	default:
 		return nil, fmt.Errorf("sentryhook: unknown operation %v", op)
 	}
