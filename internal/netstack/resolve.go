@@ -137,7 +137,7 @@ func (d *resolver) ask(ctx context.Context, q dns.Question, req, resp *dns.Msg) 
 	up.SetEdns0(udpAnswer, false)
 	got, err := d.s.cfg.Upstream.Exchange(ctx, up)
 	if err != nil {
-		d.s.log.Warn("look-up failed", "name", q.Name, "err", err)
+		d.s.log.Log(ctx, d.s.failedDNS.level(), "look-up failed", "name", q.Name, "err", err)
 		resp.Rcode = dns.RcodeServerFailure
 		return resp
 	}
@@ -179,7 +179,7 @@ func (d *resolver) filter(name string, got, resp *dns.Msg) (refused string) {
 			addr, _ := netip.AddrFromSlice(a.A.To4())
 			if v := d.s.judge.Answer(name, addr, time.Duration(h.Ttl)*time.Second); !v.Allowed {
 				refused = v.Reason
-				d.s.log.Warn("left an address out of a DNS answer", "name", name, "addr", addr, "reason", v.Reason)
+				d.s.log.Log(d.s.ctx, d.s.filteredDNS.level(), "left an address out of a DNS answer", "name", name, "addr", addr, "reason", v.Reason)
 				continue
 			}
 		}

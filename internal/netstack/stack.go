@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -70,6 +71,8 @@ type Stack struct {
 
 	ingress, egress atomic.Uint64 // bytes into and out of the sandbox
 
+	overTCP, overUDP, failedDNS, filteredDNS warned
+
 	ctx    context.Context // ends at Close
 	cancel context.CancelFunc
 
@@ -77,6 +80,20 @@ type Stack struct {
 	closed bool
 	work   sync.WaitGroup // goroutines that handle the guest's traffic
 	done   chan struct{}  // closed when Close has finished
+}
+
+// warned keeps what a guest can bring about at will from filling the log of
+// the host: it is a warning once an interval, and told to debuggers otherwise.
+type warned struct{ last atomic.Int64 }
+
+const warnEvery = time.Minute
+
+func (w *warned) level() slog.Level {
+	now, last := time.Now().UnixNano(), w.last.Load()
+	if last != 0 && now-last < int64(warnEvery) || !w.last.CompareAndSwap(last, now) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // New starts a stack on the cable.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -15,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
 )
@@ -319,6 +323,25 @@ func TestConnectionLimit(t *testing.T) {
 		t.Error("removed flows still count")
 	}
 	fs.abortAll()
+}
+
+func TestWarningsDoNotFillTheLog(t *testing.T) {
+	var log bytes.Buffer
+	s := &Stack{log: slog.New(slog.NewTextHandler(&log, nil)), flows: newFlows()}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	defer s.cancel()
+	for range maxUDP {
+		defer s.flows.remove(s.flows.add(s.ctx, egress.UDP, netip.AddrPort{}, maxUDP))
+	}
+	id := stack.TransportEndpointID{LocalAddress: tcpip.AddrFrom4([4]byte{203, 0, 113, 1}), LocalPort: 9}
+	for range 1000 {
+		if s.handleUDP(id, nil) {
+			t.Fatal("the limit does not hold")
+		}
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("1000 refused datagrams made %d lines:\n%.500s", n, log.String())
+	}
 }
 
 func TestUDP(t *testing.T) {

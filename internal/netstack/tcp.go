@@ -104,7 +104,7 @@ func (s *Stack) handleTCP(r *tcp.ForwarderRequest) {
 	defer s.work.Done()
 	f := s.flows.add(s.ctx, egress.TCP, local(id), maxTCP)
 	if f == nil {
-		s.log.Warn("sandbox has too many connections", "dst", local(id), "limit", maxTCP)
+		s.log.Log(s.ctx, s.overTCP.level(), "sandbox has too many connections", "dst", local(id), "limit", maxTCP)
 		s.dials.decided(id, false)
 		r.Complete(true)
 		return

@@ -24,7 +24,7 @@ func (s *Stack) handleUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	dst := local(id)
 	f := s.flows.add(s.ctx, egress.UDP, dst, maxUDP)
 	if f == nil {
-		s.log.Warn("sandbox has too many UDP sessions", "dst", dst, "limit", maxUDP)
+		s.log.Log(s.ctx, s.overUDP.level(), "sandbox has too many UDP sessions", "dst", dst, "limit", maxUDP)
 		return false
 	}
 	ok := s.openUDP(f, id, pkt)
