@@ -38,23 +38,3 @@ func (o *output) writeRef(ctx context.Context, c *content, size int64) error {
 	}
 	return o.zeros((size+blockSize-1)&^(blockSize-1) - pos)
 }
-
-// zeros appends n zeros, as a hole where that is worth it.
-func (o *output) zeros(n int64) error {
-	if n >= minHole {
-		if err := o.send(); err != nil {
-			return err
-		}
-		o.holes = append(o.holes, Extent{o.off, n})
-		o.off += n
-		return nil
-	}
-	for n > 0 {
-		k := min(n, holeSize)
-		if _, err := o.Write(zeros[:k]); err != nil {
-			return err
-		}
-		n -= k
-	}
-	return nil
-}

@@ -53,21 +53,29 @@ type image struct {
 }
 
 // Write lays the tree out as EROFS into f, which must be an empty regular
-// file. It does not sync f. The bytes depend on the tree alone; only where
-// contents are not in the spool, each writing gives the image another UUID.
+// file. It does not sync f. The bytes depend on the tree alone, but for the
+// UUID of a Unique one.
 func (t *Tree) Write(ctx context.Context, f *os.File) (Info, error) {
 	im, err := layOut(t.root)
 	if err != nil {
 		return Info{}, err
 	}
-	im.identify(t.refs > 0)
+	im.identify(t.unique)
 	out := newOutput(f)
 	defer out.stop()
 	w := &emitter{w: out}
+	if t.unique {
+		out.hash.Write([]byte(sumsPrefix))
+	}
 	im.writeMeta(w)
 	im.writeDirs(w)
 	if w.flush(); w.err != nil {
 		return Info{}, fmt.Errorf("write layer: %w", w.err)
+	}
+	if t.unique {
+		if err := out.useSums(); err != nil {
+			return Info{}, fmt.Errorf("write layer: %w", err)
+		}
 	}
 	if err := im.writeContents(ctx, t.spool, out); err != nil {
 		return Info{}, fmt.Errorf("write layer: %w", err)
@@ -76,11 +84,10 @@ func (t *Tree) Write(ctx context.Context, f *os.File) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("write layer: %w", err)
 	}
-	return Info{Digest: digest, Size: im.blocks << blockBits, Inodes: len(im.order), Holes: out.holes}, nil
+	return Info{Digest: digest, Size: im.blocks << blockBits, Inodes: len(im.order), Meta: w.pos, Holes: out.holes}, nil
 }
 
-// identify gives the image a UUID that no other content has. To derive it, all
-// contents must be known before they are written.
+// identify gives the image a UUID that no other content has.
 func (im *image) identify(random bool) {
 	if random {
 		_, _ = rand.Read(im.uuid[:]) // never fails, by its documentation

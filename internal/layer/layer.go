@@ -54,6 +54,9 @@ type Options struct {
 	// them. The system's directory for temporary files if empty.
 	SpoolDir string
 	Limits   Limits
+	// Unique makes every layer that is written one of its own, with another
+	// UUID and digest than all others. Entry.ContentAt needs it.
+	Unique bool
 }
 
 // Entry is one file, directory, symbolic link or special file.
@@ -76,7 +79,8 @@ type Entry struct {
 	// ContentAt, where it is set, is the content of a regular file in place
 	// of Content. It is not copied but read when the tree is read or written,
 	// and then only in Extents, which are in order and within Size; the rest
-	// is zero. It must not change until the tree is closed.
+	// is zero. It must not change until the tree is closed. The tree must be
+	// Unique: nobody has seen all of its content before it is written.
 	ContentAt io.ReaderAt
 	Extents   []Extent
 	// Xattrs are kept beside the tree, see Tree.Xattrs.
@@ -88,14 +92,16 @@ type Extent struct{ Offset, Length int64 }
 
 // Info describes a written layer.
 type Info struct {
-	// Digest is "sha256:…" of the file; of a file with Holes it is that of
-	// the text "holes", a zero byte, the digest of what is not in holes, and
-	// the offsets and lengths of the holes in 8 bytes each, little-endian: the
-	// nothing between two bytes of a large file need not be hashed.
+	// Digest names the layer: "sha256:…" of the file. Of a Unique one it is that of the text "glovebox layer 1" and a zero byte,
+	// the file's first Meta bytes, and of each piece of the rest its offset in
+	// 8 bytes, its length and its CRC-32C in 4 each, little-endian. Pieces are
+	// 256 KiB long, the last one before a hole or the end perhaps shorter. To
+	// hash a sandbox's disk takes many times longer than to write it.
 	Digest string
+	Meta   int64 // bytes of the file before the first content
 	Size   int64 // length of the file in bytes
 	Inodes int
-	Holes  []Extent // large ranges of the file that were never written
+	Holes  []Extent // large ranges that were not written, of a Unique one
 }
 
 // FromFiles writes a layer of just these entries, each after its parents, to

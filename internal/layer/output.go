@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
+	"hash/crc32"
 	"io"
 	"os"
 )
@@ -56,35 +57,61 @@ type output struct {
 	off     int64 // of buf in the file
 	buf     []byte
 	hash    hash.Hash
-	filled  chan []byte
+	filled  chan piece
 	free    chan []byte
 	hashed  chan struct{}
 	stopped bool
+	sums    bool // what follows is hashed by its checksum, see Info.Digest
 	holes   []Extent
 }
 
-const outputBuffers = 4
+// piece is a part of the file that is to be hashed.
+type piece struct {
+	b    []byte
+	off  int64
+	sums bool
+}
+
+const (
+	outputBuffers = 4
+	pieceSize     = 4 * holeSize
+	// sumsPrefix begins what is hashed where checksums are: a superblock does
+	// not begin like that.
+	sumsPrefix = "glovebox layer 1\x00"
+)
 
 func newOutput(f *os.File) *output {
 	o := &output{
 		f:      f,
 		hash:   sha256.New(),
-		filled: make(chan []byte, outputBuffers),
+		filled: make(chan piece, outputBuffers),
 		free:   make(chan []byte, outputBuffers),
 		hashed: make(chan struct{}),
 	}
 	for range outputBuffers {
-		o.free <- make([]byte, 0, 4*holeSize)
+		o.free <- make([]byte, 0, pieceSize)
 	}
 	o.buf = <-o.free
 	go func() {
 		defer close(o.hashed)
-		for b := range o.filled {
-			o.hash.Write(b)
-			o.free <- b[:0]
+		for p := range o.filled {
+			p.hash(o.hash)
+			o.free <- p.b[:0]
 		}
 	}()
 	return o
+}
+
+func (p piece) hash(h hash.Hash) {
+	if !p.sums {
+		h.Write(p.b)
+		return
+	}
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(p.off))
+	binary.LittleEndian.PutUint32(b[8:], uint32(len(p.b)))
+	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(p.b, castagnoli))
+	h.Write(b[:])
 }
 
 // stop ends the hashing goroutine; it may be called again.
@@ -138,6 +165,33 @@ func (o *output) fill(ctx context.Context, r io.Reader, size int64) error {
 	return nil
 }
 
+// zeros appends n zeros, as a hole where that is worth it.
+func (o *output) zeros(n int64) error {
+	if n >= minHole && o.sums {
+		if err := o.send(); err != nil {
+			return err
+		}
+		o.holes = append(o.holes, Extent{o.off, n})
+		o.off += n
+		return nil
+	}
+	for n > 0 {
+		k := min(n, holeSize)
+		if _, err := o.Write(zeros[:k]); err != nil {
+			return err
+		}
+		n -= k
+	}
+	return nil
+}
+
+// useSums has the rest hashed by checksums.
+func (o *output) useSums() error {
+	err := o.send()
+	o.sums = true
+	return err
+}
+
 // drain sends a full buffer to the file and to the hash.
 func (o *output) drain() error {
 	if len(o.buf) < cap(o.buf) {
@@ -147,6 +201,9 @@ func (o *output) drain() error {
 }
 
 func (o *output) send() error {
+	if len(o.buf) == 0 {
+		return nil
+	}
 	for i := 0; i < len(o.buf); i += holeSize {
 		b := o.buf[i:min(i+holeSize, len(o.buf))]
 		if bytes.Equal(b, zeros[:len(b)]) {
@@ -156,8 +213,8 @@ func (o *output) send() error {
 			return err
 		}
 	}
+	o.filled <- piece{o.buf, o.off, o.sums}
 	o.off += int64(len(o.buf))
-	o.filled <- o.buf
 	o.buf = <-o.free
 	return nil
 }
@@ -171,23 +228,5 @@ func (o *output) finish() (string, error) {
 		return "", err
 	}
 	o.stop()
-	sum := o.hash.Sum(nil)
-	if len(o.holes) > 0 {
-		sum = holedSum(sum, o.holes)
-	}
-	return "sha256:" + hex.EncodeToString(sum), nil
-}
-
-// holedSum is the digest of a file with holes. A file without begins with a
-// superblock, so none has the digest of one with.
-func holedSum(data []byte, holes []Extent) []byte {
-	h := sha256.New()
-	h.Write([]byte("holes\x00"))
-	h.Write(data)
-	var b []byte
-	for _, x := range holes {
-		b = binary.LittleEndian.AppendUint64(b[:0], uint64(x.Offset))
-		h.Write(binary.LittleEndian.AppendUint64(b, uint64(x.Length)))
-	}
-	return h.Sum(nil)
+	return "sha256:" + hex.EncodeToString(o.hash.Sum(nil)), nil
 }

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -24,7 +25,7 @@ type Tree struct {
 	content int64 // bytes of file content so far
 	stream  int64 // bytes of archives so far
 	xattrs  int64
-	refs    int // files whose content is not in the spool
+	unique  bool
 }
 
 // inode is a file whatever its names. Two names of one inode are hard links.
@@ -65,7 +66,7 @@ func New(o Options) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tree{limits: l, spool: s, root: newDir()}, nil
+	return &Tree{limits: l, spool: s, root: newDir(), unique: o.Unique}, nil
 }
 
 // Close frees the spool. The tree cannot be used afterwards.
@@ -94,9 +95,10 @@ func (t *Tree) Add(e Entry) error {
 		return entryError(e.Path, err)
 	}
 	switch {
+	case n.isRegular() && e.ContentAt != nil && !t.unique:
+		return entryError(e.Path, errors.New("content that is not copied needs a Unique tree"))
 	case n.isRegular() && e.ContentAt != nil:
 		n.ref = &content{e.ContentAt, e.Extents}
-		t.refs++
 	case n.isRegular():
 		if n.off, n.sum, err = t.spool.add(e.Content, e.Size); err != nil {
 			return fmt.Errorf("content of %q: %w", e.Path, err)

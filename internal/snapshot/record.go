@@ -39,8 +39,9 @@ type Extras map[string]Extra
 // record is the JSON file beside a layer.
 type record struct {
 	Version int            `json:"version"`
-	Size    int64          `json:"size"`            // of the layer's file
-	Holes   []layer.Extent `json:"holes,omitempty"` // see layer.Info
+	Size    int64          `json:"size"` // of the layer's file
+	Meta    int64          `json:"meta"` // this and Holes: see layer.Info
+	Holes   []layer.Extent `json:"holes,omitempty"`
 	Files   []recordFile   `json:"files,omitempty"`
 }
 

@@ -51,7 +51,7 @@ func (s *Store) save(ctx context.Context, src Source) (_ image.Layer, _ bool, er
 		return image.Layer{}, false, err
 	}
 	defer lower.Close()
-	t, err := layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits})
+	t, err := layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits, Unique: true})
 	if err != nil {
 		return image.Layer{}, false, err
 	}

@@ -117,7 +117,7 @@ func (s *Store) install(fill func(*os.File) (layer.Info, error), r *record) (ima
 		if err != nil {
 			return "", err
 		}
-		r.Size, r.Holes = info.Size, info.Holes
+		r.Size, r.Meta, r.Holes = info.Size, info.Meta, info.Holes
 		l = r.layer(info.Digest, s.layerPath(info.Digest))
 		s.hold(l.Digest)
 		return l.Path, s.writeRecord(l.Digest, r)
