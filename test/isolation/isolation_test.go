@@ -262,3 +262,27 @@ func TestSandboxesDoNotReachEachOther(t *testing.T) {
 		t.Errorf("another sandbox's things can be seen:\n%s", search.Stdout)
 	}
 }
+
+// TestSendersOfDatagramsCanBeKilled: threads that overfill the cable must
+// end with their process, and with them their packets.
+func TestSendersOfDatagramsCanBeKilled(t *testing.T) {
+	sandbox := testserver.Start(t).Create(t, nil)
+	flood := `exec python3 - <<'PY'
+import socket,threading
+def go(i):
+    while True:
+        s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+        try:
+            for _ in range(50): s.sendto(b'x'*60000,('203.0.113.%d'%(i+1),1000+i))
+        except OSError: pass
+        s.close()
+for i in range(8): threading.Thread(target=go,args=(i,)).start()
+PY`
+	if result := sandbox.Run(t, map[string]any{"timeout": 4000}, "sh", "-c", flood); result.ExitCode != 137 {
+		t.Fatalf("ended by its time-out: %+v", result)
+	}
+	left := sandbox.Run(t, nil, "sh", "-c", "sleep 1; ps -e -o stat=,comm= | grep python; true")
+	if left.Stdout != "" {
+		t.Errorf("left of it:\n%s", left.Stdout)
+	}
+}

@@ -122,7 +122,10 @@ func links(cable *os.File) *boot.CreateLinksAndRoutesArgs {
 	return &boot.CreateLinksAndRoutesArgs{
 		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
 		FDBasedLinks: []boot.FDBasedLink{{
-			Name: "eth0", MTU: driver.MTU, NumChannels: 1, QDisc: config.QDiscNone,
+			// With a queue a full cable loses packets. Without one gVisor tells
+			// senders of datagrams to try again and has forgotten the datagram
+			// by then: they send empty ones for ever, and cannot be killed.
+			Name: "eth0", MTU: driver.MTU, NumChannels: 1, QDisc: config.QDiscFIFO,
 			Addresses: []boot.IPWithPrefix{{Address: driver.GuestAddr.AsSlice(), PrefixLen: driver.Subnet.Bits()}},
 			Routes:    []boot.Route{{Destination: subnet}},
 			// Both ends are memory of this host: nothing to sum up.
