@@ -7,7 +7,7 @@
 // project, and what belongs to another project reads as if it never existed.
 //
 // Locks, in the order in which they may be taken: Control.expiryMu or .mergeMu,
-// .layersMu, Control.mu, session.mu, command.mu, commandLog.mu.
+// .layersMu, .timersMu, Control.mu, session.mu, command.mu, commandLog.mu.
 package control
 
 import (
@@ -70,8 +70,10 @@ type Control struct {
 	layersMu sync.RWMutex
 	pruning  atomic.Bool // a removal waits to begin
 	mergeMu  sync.Mutex  // held while layers are merged: one merge at a time
-	expiryMu sync.Mutex  // guards expiry
+	expiryMu sync.Mutex  // held while snapshots expire
+	timersMu sync.Mutex  // guards what follows
 	expiry   Timer       // for the next snapshot to expire, or nil
+	again    Timer       // for another look for layers that nothing needs, or nil
 
 	mu        sync.Mutex // guards what follows
 	closing   bool
@@ -166,11 +168,13 @@ func (c *Control) Close(ctx context.Context) error {
 	if len(errs) == 0 {
 		c.wg.Wait()
 	}
-	c.expiryMu.Lock()
-	if c.expiry != nil {
-		c.expiry.Stop()
+	c.timersMu.Lock()
+	for _, t := range []Timer{c.expiry, c.again} {
+		if t != nil {
+			t.Stop()
+		}
 	}
-	c.expiryMu.Unlock()
+	c.timersMu.Unlock()
 	errs = append(errs, c.node.Close(ctx), c.store.Close())
 	return errors.Join(errs...)
 }

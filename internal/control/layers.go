@@ -88,8 +88,26 @@ func topRun(layers []store.SnapshotLayer) int {
 	return i
 }
 
+// pruneAgain is when layers that nothing needs are looked for a second time:
+// a node keeps those that it made just before the first.
+const pruneAgain = 15 * time.Minute
+
 // prune removes the layers that nothing needs, in the background.
 func (c *Control) prune() {
+	c.pruneNow()
+	c.timersMu.Lock()
+	defer c.timersMu.Unlock()
+	if c.again == nil && c.ctx.Err() == nil {
+		c.again = c.clock.AfterFunc(pruneAgain, func() {
+			c.timersMu.Lock()
+			c.again = nil
+			c.timersMu.Unlock()
+			c.pruneNow()
+		})
+	}
+}
+
+func (c *Control) pruneNow() {
 	if !c.pruning.CompareAndSwap(false, true) {
 		return // the run that waits sees it all
 	}
@@ -149,6 +167,8 @@ func (c *Control) expire() {
 			c.log.Info("deleted expired snapshots", "snapshots", n)
 			c.prune()
 		}
+		c.timersMu.Lock()
+		defer c.timersMu.Unlock()
 		if c.expiry != nil {
 			c.expiry.Stop()
 			c.expiry = nil

@@ -128,6 +128,14 @@ func (s *Server) KillAndRestart(t testing.TB) {
 	s.launch(t)
 }
 
+// Restart ends the server in good order and starts it again with the same
+// data directory, address and token.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
+	s.launch(t)
+}
+
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,0 +1,60 @@
+//go:build linux && !race
+
+package compat
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/test/testserver"
+)
+
+// TestStateOutlivesTheServer: what a server kept is there for the next one,
+// whether it ended in good order or died.
+func TestStateOutlivesTheServer(t *testing.T) {
+	server := testserver.Start(t)
+	get := func(b *testserver.Sandbox, resume bool) (out api.SandboxAndSession) {
+		t.Helper()
+		server.Call(t, http.MethodGet, fmt.Sprintf("/v2/sandboxes/%s?resume=%v", b.Name, resume), nil, &out)
+		b.Session = out.Session.ID
+		return out
+	}
+	sh := func(b *testserver.Sandbox, script, want string) {
+		t.Helper()
+		if got := b.Run(t, nil, "sh", "-c", script); got.Stdout != want || got.ExitCode != 0 {
+			t.Errorf("%s: %+v, want %q", script, got, want)
+		}
+	}
+	running := server.Create(t, map[string]any{"persistent": true})
+	stopped := server.Create(t, map[string]any{"persistent": true})
+	sh(running, "echo 1 >> x", "")
+	sh(stopped, "echo 1 >> x", "")
+	var kept api.StopSessionResponse
+	server.Call(t, http.MethodPost, "/v2/sandboxes/sessions/"+stopped.Session+"/stop", nil, &kept)
+
+	server.Restart(t)
+	for _, b := range []*testserver.Sandbox{running, stopped} {
+		if got := get(b, false); got.Sandbox.Status != api.StatusStopped || got.Sandbox.CurrentSnapshotID == "" {
+			t.Errorf("after SIGTERM: %+v", got.Sandbox)
+		}
+	}
+	if got := get(running, true); !got.Resumed || got.Session.Notice != "" {
+		t.Errorf("after SIGTERM: %+v", got.Session)
+	}
+	sh(running, "cat x; echo 2 >> x", "1\n")
+
+	server.KillAndRestart(t)
+	if got := get(running, false); got.Sandbox.Status != api.StatusAborted || got.Session.Reason == "" {
+		t.Errorf("after SIGKILL: %+v", got)
+	}
+	if got := get(running, true); !got.Resumed || got.Session.Notice == "" {
+		t.Errorf("after SIGKILL: %+v", got.Session)
+	}
+	sh(running, "cat x", "1\n")
+	if got := get(stopped, true); kept.Snapshot == nil || got.Session.SourceSnapshotID != kept.Snapshot.ID {
+		t.Errorf("stopped: %+v", got.Session)
+	}
+	sh(stopped, "cat x", "1\n")
+}
