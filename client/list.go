@@ -43,7 +43,7 @@ func (o ListOptions) values() url.Values {
 // ListSandboxes iterates over the project's sandboxes, page by page as they
 // are asked for. An error ends the iteration.
 func (c *Client) ListSandboxes(ctx context.Context, o ListOptions) iter.Seq2[api.Sandbox, error] {
-	return pages(ctx, c, sandboxesPath, o.values(), "list sandboxes", func(p api.SandboxesPage) ([]api.Sandbox, api.Pagination) {
+	return pages(ctx, c, sandboxesPath, o.values(), "cursor", "list sandboxes", func(p api.SandboxesPage) ([]api.Sandbox, api.Pagination) {
 		return p.Sandboxes, p.Pagination
 	})
 }
@@ -56,13 +56,14 @@ func (c *Client) ListSessions(ctx context.Context, name string) iter.Seq2[api.Se
 		q.Set("name", name)
 	}
 	path := []string{"v2", "sandboxes", "sessions"}
-	return pages(ctx, c, path, q, "list sessions", func(p api.SessionsPage) ([]api.Session, api.Pagination) {
+	return pages(ctx, c, path, q, "cursor", "list sessions", func(p api.SessionsPage) ([]api.Session, api.Pagination) {
 		return p.Sessions, p.Pagination
 	})
 }
 
-// pages follows the cursors of a list.
-func pages[Page, Item any](ctx context.Context, c *Client, path []string, q url.Values, what string, split func(Page) ([]Item, api.Pagination)) iter.Seq2[Item, error] {
+// pages follows the cursors of a list, each in the query parameter of that
+// name.
+func pages[Page, Item any](ctx context.Context, c *Client, path []string, q url.Values, cursor, what string, split func(Page) ([]Item, api.Pagination)) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		query := url.Values{}
 		for k, v := range q {
@@ -85,7 +86,7 @@ func pages[Page, Item any](ctx context.Context, c *Client, path []string, q url.
 			if pagination.Next == nil {
 				return
 			}
-			query.Set("cursor", *pagination.Next)
+			query.Set(cursor, *pagination.Next)
 		}
 	}
 }

@@ -252,11 +252,7 @@ func (s *Sandbox) resume(ctx context.Context, over string) error {
 }
 
 func isSessionOver(err error) bool {
-	e, ok := errors.AsType[*api.Error](err)
-	if !ok {
-		return false
-	}
-	switch e.Code {
+	switch errorCode(err) {
 	case api.CodeSandboxStopped, api.CodeSandboxStopping, api.CodeSandboxSnapshotting:
 		return true
 	}

@@ -13,6 +13,8 @@ import (
 func (a *app) createCommand() *cobra.Command {
 	var f sandboxFlags
 	var ephemeral bool
+	var snapshot string
+	var k keepFlags
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
@@ -30,11 +32,19 @@ glovebox create --image python:3.12-slim --timeout 1h --network deny-all`,
 			}
 			persistent := !ephemeral
 			req.Persistent = &persistent
+			if snapshot != "" {
+				req.Source = &api.Source{Type: api.SourceSnapshot, SnapshotID: snapshot}
+			}
+			if req.SnapshotExpiration, req.KeepLastSnapshots, err = k.values(); err != nil {
+				return err
+			}
 			return a.create(cmd.Context(), req, files)
 		},
 	}
 	f.register(cmd.Flags(), "5m")
 	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing after the stop")
+	cmd.Flags().StringVar(&snapshot, "snapshot", "", "snapshot to start from, in place of an image")
+	k.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&files, "file", nil, "SRC[:DST] to put in, a file or directory; repeatable")
 	return cmd
 }
@@ -57,6 +67,11 @@ func (a *app) create(ctx context.Context, req api.CreateSandboxRequest, files []
 		}
 		return err
 	}
+	return a.printMade(sandbox)
+}
+
+// printMade prints a new sandbox.
+func (a *app) printMade(sandbox *client.Sandbox) error {
 	if a.json {
 		return a.printJSON(describe(sandbox))
 	}

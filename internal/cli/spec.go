@@ -43,9 +43,13 @@ func (f *sandboxFlags) request(a *app) (api.CreateSandboxRequest, error) {
 	if err != nil {
 		return req, err
 	}
-	timeout, err := parseDuration("--timeout", f.timeout)
-	if err != nil {
-		return req, err
+	var timeout api.Int
+	if f.timeout != "" {
+		d, err := parseDuration("--timeout", f.timeout)
+		if err != nil {
+			return req, err
+		}
+		timeout = api.IntOf(d.Milliseconds())
 	}
 	resources, err := f.resources()
 	if err != nil {
@@ -53,7 +57,7 @@ func (f *sandboxFlags) request(a *app) (api.CreateSandboxRequest, error) {
 	}
 	req = api.CreateSandboxRequest{
 		Name: f.name, Image: f.image, Env: env, Resources: resources,
-		Timeout:       api.IntOf(timeout.Milliseconds()),
+		Timeout:       timeout,
 		NetworkPolicy: parseNetwork(f.network),
 	}
 	for _, p := range f.ports {

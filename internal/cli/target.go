@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/glovebox-dev/glovebox/api"
@@ -86,6 +87,9 @@ func remedyOfCode(err error) string {
 	case api.CodeUnauthorized:
 		return "set $" + envToken + " to a token of this server: glovebox token create --project P --data-dir D"
 	case api.CodeNotFound:
+		if strings.HasPrefix(e.Message, "snapshot ") {
+			return "see what is there: glovebox snapshot ls"
+		}
 		return "see what is there: glovebox ls"
 	case api.CodeSandboxStopped:
 		return "create a new sandbox, or use a persistent one"
