@@ -128,8 +128,11 @@ type Machine interface {
 type Disk interface {
 	// Entries calls yield for everything the guest wrote, parents before
 	// children and the root (Path "") first, until yield fails. It may be
-	// called again.
+	// called again, from yield too.
 	Entries(yield func(DiskEntry) error) error
+	// Done says that no more will be read, content neither: a guest that is
+	// to go on need not wait for the rest of use.
+	Done()
 }
 
 // DiskEntry is a file, directory, link, device, FIFO, socket or whiteout of a

@@ -10,6 +10,8 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // emitter encodes metadata. The first error sticks.
@@ -61,7 +63,8 @@ type output struct {
 	free    chan []byte
 	hashed  chan struct{}
 	stopped bool
-	sums    bool // what follows is hashed by its checksum, see Info.Digest
+	sums    bool  // what follows is hashed by its checksum, see Info.Digest
+	flushed int64 // what the disk was told to write
 	holes   []Extent
 }
 
@@ -75,6 +78,7 @@ type piece struct {
 const (
 	outputBuffers = 4
 	pieceSize     = 4 * holeSize
+	flushSize     = 8 << 20
 	// sumsPrefix begins what is hashed where checksums are: a superblock does
 	// not begin like that.
 	sumsPrefix = "glovebox layer 1\x00"
@@ -215,6 +219,12 @@ func (o *output) send() error {
 	}
 	o.filled <- piece{o.buf, o.off, o.sums}
 	o.off += int64(len(o.buf))
+	if o.sums && o.off-o.flushed >= flushSize {
+		// Only a hint: the disk writes while we do other things, so that the
+		// sync that is to come takes less.
+		_ = unix.SyncFileRange(int(o.f.Fd()), o.flushed, o.off-o.flushed, unix.SYNC_FILE_RANGE_WRITE)
+		o.flushed = o.off
+	}
 	o.buf = <-o.free
 	return nil
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 const (
 	testMemory = 512 << 20
-	testDisk   = 1 << 30
+	testDisk   = 4 << 30
 )
 
 // testImage is the default image, made by `make image`.

@@ -22,6 +22,7 @@ type file struct {
 // findFiles finds the files of several names in the disk that have only been
 // copied up: only all of them together can be left out.
 func (b *builder) findFiles() error {
+	b.files = map[uint64]*file{}
 	err := b.src.Disk.Entries(func(e driver.DiskEntry) error {
 		p := "/" + e.Path
 		switch {

@@ -192,6 +192,9 @@ func (w *world) Entries(yield func(driver.DiskEntry) error) error {
 	return nil
 }
 
+// Done implements driver.Disk.
+func (w *world) Done() {}
+
 func (w *world) fill(d *driver.DiskEntry, n *node) {
 	d.Mode, d.UID, d.ModTime, d.Xattrs = n.mode, n.uid, n.mtime, n.xattrs
 	switch n.mode & unix.S_IFMT {

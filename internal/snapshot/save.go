@@ -56,10 +56,7 @@ func (s *Store) save(ctx context.Context, src Source) (_ image.Layer, _ bool, er
 		return image.Layer{}, false, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	b := &builder{ctx: ctx, src: src, lower: lower, below: below, tree: t, extras: Extras{}, files: map[uint64]*file{}, salt: rand.Text()}
-	if err := b.findFiles(); err != nil {
-		return image.Layer{}, false, err
-	}
+	b := &builder{ctx: ctx, src: src, lower: lower, below: below, tree: t, extras: Extras{}, salt: rand.Text()}
 	if err := src.Disk.Entries(b.add); err != nil {
 		return image.Layer{}, false, err
 	}
@@ -69,7 +66,10 @@ func (s *Store) save(ctx context.Context, src Source) (_ image.Layer, _ bool, er
 	if b.inherit(); !b.changed {
 		return image.Layer{}, false, nil
 	}
-	l, err := s.install(func(f *os.File) (layer.Info, error) { return t.Write(ctx, f) }, newRecord(b.extras))
+	l, err := s.install(func(f *os.File) (layer.Info, error) {
+		defer src.Disk.Done() // the rest is up to the host's disk
+		return t.Write(ctx, f)
+	}, newRecord(b.extras))
 	return l, err == nil, err
 }
 
@@ -81,7 +81,7 @@ type builder struct {
 	below   Extras // of the layers below
 	tree    *layer.Tree
 	extras  Extras           // of this layer
-	files   map[uint64]*file // of several names, by inode
+	files   map[uint64]*file // of several names, by inode; nil before the first
 	salt    string           // of this layer's Extra.File
 	path    []*dir           // from the root to where the entries are
 	skipped string           // directory that is being left out, with a slash
@@ -229,6 +229,11 @@ func (b *builder) addDir(parent *dir, p string, e driver.DiskEntry, low *layer.F
 }
 
 func (b *builder) addFile(parent *dir, p string, e driver.DiskEntry, low *layer.File) error {
+	if e.Inode != 0 && b.files == nil {
+		if err := b.findFiles(); err != nil {
+			return err
+		}
+	}
 	f := b.files[e.Inode]
 	switch {
 	case f != nil && f.same:

@@ -212,6 +212,8 @@ func (d disk) Entries(yield func(driver.DiskEntry) error) error {
 	return nil
 }
 
+func (d disk) Done() {}
+
 // Nothing that a disk may say brings more than an error, and nothing is left.
 func TestSaveRefuses(t *testing.T) {
 	dir := driver.DiskEntry{Mode: unix.S_IFDIR | 0o755}

@@ -55,6 +55,10 @@ func saveDisk(t *testing.T, b *bench) {
 			}
 			checkTree(t, entries(t, d))
 			checkTree(t, entries(t, d))
+			d.Done()
+			if goOn {
+				b.sh(t, m, "true")
+			}
 			return nil
 		})
 		if err != nil || !called {

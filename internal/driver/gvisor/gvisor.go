@@ -21,6 +21,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,8 +108,26 @@ func New(opt Options) (d *Driver, err error) {
 	}
 	raiseLimits()
 	gvisorLog()
-	d.parent, d.cgroupErr = cgroup.Open(cgroupPath(opt.DataDir))
+	if d.parent, d.cgroupErr = cgroup.Open(cgroupPath(opt.DataDir)); d.cgroupErr == nil {
+		d.cgroupErr = d.parent.Limit(cgroup.Limits{Tasks: hostPIDs() * 3 / 4})
+	}
 	return d, nil
+}
+
+// hostPIDs is how many tasks the host can have at once. Source: proc_sys(5),
+// kernel/pid_max. Machines together get less, so that none of them, and no
+// number of them, keeps the host from starting processes.
+func hostPIDs() int64 {
+	const usual = 32768
+	b, err := os.ReadFile("/proc/sys/kernel/pid_max")
+	if err != nil {
+		return usual
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil || n <= 0 {
+		return usual
+	}
+	return n
 }
 
 // cgroupPath is a path of the data directory's own, so that one server's

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,8 +38,12 @@ func (m *Machine) SaveDisk(ctx context.Context, goOn bool, use func(driver.Disk)
 		return fmt.Errorf("save the disk of machine %s: %w", m.spec.ID, m.ended(err))
 	}
 	defer disk.close()
+	thaw := sync.OnceValue(func() error { return m.thaw(turn) })
+	if goOn {
+		disk.done = func() { _ = thaw() } // asked again below
+	}
 	if err := use(disk); err != nil || goOn {
-		return errors.Join(err, m.thaw(turn))
+		return errors.Join(err, thaw())
 	}
 	// Not ended by ctx: what is kept must not change any more.
 	return m.Stop(context.WithoutCancel(ctx))
@@ -56,6 +61,7 @@ func (m *Machine) freeze(ctx context.Context, turn int64) (_ *savedDisk, err err
 	if d.content, err = dup(m.disk); err != nil {
 		return nil, err
 	}
+	d.ahead.f = d.content
 	if d.tree, err = namelessFile(m.dir); err != nil {
 		return nil, err
 	}

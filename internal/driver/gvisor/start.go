@@ -142,7 +142,7 @@ func (m *Machine) makeGroup(_ context.Context, cu *cleanup.Cleanup) error {
 	err := g.Create(cgroup.Limits{
 		MemoryBytes: m.spec.MemoryBytes + overheadBytes + m.spec.MemoryBytes/overheadShare,
 		MilliCPUs:   int64(m.spec.VCPUs) * 1000,
-		Tasks:       hostTasks,
+		Tasks:       min(hostTasks, hostPIDs()/2),
 	})
 	if err != nil {
 		return err
