@@ -99,6 +99,9 @@ func (s *Store) DiskUse() (Usage, error) {
 		return Usage{}, fmt.Errorf("measure images: %w", err)
 	}
 	for _, f := range files {
+		if _, err := os.Stat(strings.TrimSuffix(f, ".erofs") + ".json"); err == nil {
+			continue // a snapshot's, which has a record beside it
+		}
 		n, err := allocated(f)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

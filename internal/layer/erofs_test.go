@@ -206,7 +206,7 @@ func TestWriteKeepsEverything(t *testing.T) {
 		"/short":      {Mode: unix.S_IFLNK | 0o777, MTime: noon, Nlink: 1, Data: "../a"},
 		"/long":       {Mode: unix.S_IFLNK | 0o777, MTime: noon, Nlink: 1, Data: strings.Repeat("x/", 1500)},
 		"/longest":    {Mode: unix.S_IFLNK | 0o777, MTime: noon, Nlink: 1, Data: strings.Repeat("y", maxTarget)},
-		"/fifo":       {Mode: unix.S_IFIFO | 0o600, MTime: zero, Nlink: 1},
+		"/fifo":       {Mode: unix.S_IFIFO | 0o600, MTime: time.Unix(-5, 7).UTC(), Nlink: 1},
 		"/null":       {Mode: unix.S_IFCHR | 0o666, MTime: zero, Nlink: 1},
 		"/disk":       {Mode: unix.S_IFBLK | 0o660, MTime: zero, Nlink: 1},
 		"/socket":     {Mode: unix.S_IFSOCK | 0o600, MTime: zero, Nlink: 1},

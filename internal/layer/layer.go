@@ -66,7 +66,7 @@ type Entry struct {
 	// Mode holds type and permission bits as in stat(2), S_IFREG and so on.
 	Mode     uint32
 	UID, GID uint32
-	MTime    time.Time // to the nanosecond; before 1970 counts as 1970
+	MTime    time.Time // to the nanosecond; the zero Time counts as 1970
 	// Target is what a symbolic link says.
 	Target string
 	// Major and Minor number a device. A character device 0:0 hides the name

@@ -17,6 +17,7 @@ import (
 type Stack struct {
 	images []*erofs.Image // topmost first
 	files  []*os.File     // the same, to read contents from
+	paths  []string       // the same
 }
 
 // OpenStack opens the files of layers, bottom first.
@@ -32,7 +33,7 @@ func OpenStack(paths ...string) (_ *Stack, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("open layer: %w", err)
 		}
-		s.files = append(s.files, f)
+		s.files, s.paths = append(s.files, f), append(s.paths, paths[i])
 		own, err := os.Open(paths[i]) // Image takes its file over
 		if err != nil {
 			return nil, fmt.Errorf("open layer: %w", err)
@@ -57,8 +58,7 @@ func (s *Stack) Close() {
 	}
 }
 
-// File is a file of a stack, whatever its kind. All methods may be called on a
-// nil File but those that ask what it is like.
+// File is a file of a stack, whatever its kind.
 type File struct {
 	in    erofs.Inode // of the topmost layer that has it
 	layer int         // which one that is; 0 is the top
@@ -67,7 +67,7 @@ type File struct {
 	closed bool
 }
 
-// IsDir reports whether it is a directory.
+// IsDir reports whether there is a directory; also of a nil File.
 func (f *File) IsDir() bool { return f != nil && len(f.dirs) > 0 }
 
 // Closed reports whether one of the layers has something else in place of the
@@ -222,4 +222,23 @@ func (s *Stack) Extents(f *File) ([]Extent, error) {
 		pos = to
 	}
 	return out, nil
+}
+
+// Identical reports whether a file of one stack and one of another are the
+// same in the same layers, all that is in a directory included. False does
+// not mean that they differ.
+func Identical(s *Stack, f *File, t *Stack, g *File) bool {
+	if !f.IsDir() || !g.IsDir() {
+		return !f.IsDir() && !g.IsDir() && s.paths[f.layer] == t.paths[g.layer] && f.in.Nid() == g.in.Nid()
+	}
+	if len(f.dirs) != len(g.dirs) {
+		return false
+	}
+	for i, p := range f.dirs {
+		q := g.dirs[i]
+		if s.paths[p.layer] != t.paths[q.layer] || p.inode.Nid() != q.inode.Nid() {
+			return false
+		}
+	}
+	return true
 }

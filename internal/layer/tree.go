@@ -233,11 +233,8 @@ func (t *Tree) lookup(parts []string) *inode {
 
 func newInode(e Entry) (*inode, error) {
 	n := &inode{mode: e.Mode & (unix.S_IFMT | 0o7777), uid: e.UID, gid: e.GID}
-	if s := e.MTime.Unix(); s > 0 {
-		n.sec = uint64(s)
-	}
-	if n.sec > 0 || e.MTime.Unix() == 0 {
-		n.nsec = uint32(e.MTime.Nanosecond())
+	if !e.MTime.IsZero() {
+		n.sec, n.nsec = uint64(e.MTime.Unix()), uint32(e.MTime.Nanosecond()) // before 1970 as two's complement
 	}
 	switch n.mode & unix.S_IFMT {
 	case unix.S_IFDIR:

@@ -68,7 +68,7 @@ os.setxattr(d + '/empty', 'system.posix_acl_default', acl)
 os.setxattr('/etc/shells' if os.path.exists('/etc/shells') else '/etc/passwd', 'user.image', b'changed')
 os.chmod('/usr', 0o751)
 os.chmod('/', 0o751)
-for p, ns in ((d + '/plain', 123456789), (d + '/dangling', 1), (d + '/dir', 10**18 + 7), (d + '/null', 5 * 10**17 + 3), (d + '/socket', 4 * 10**17 + 9)):
+for p, ns in ((d + '/plain', 123456789), (d + '/dangling', 1), (d + '/setuid', -10**18 - 7), (d + '/dir', 10**18 + 7), (d + '/null', 5 * 10**17 + 3), (d + '/socket', 4 * 10**17 + 9)):
     os.utime(p, ns=(ns, ns), follow_symlinks=False)
 os.utime('/usr', ns=(10**18, 10**18))
 `
@@ -187,6 +187,23 @@ func TestSaveSparse(t *testing.T) {
 	}
 	if err := unix.Stat(l.Path, &st); err != nil || st.Blocks > 2048 {
 		t.Errorf("the merged layer takes up %d KiB on disk, %v", st.Blocks/2, err)
+	}
+}
+
+// Attributes of many files are more than one message holds.
+func TestSaveManyXattrs(t *testing.T) {
+	s := newSaved(t, 0)
+	s.python(`
+import os
+os.mkdir('/vercel/sandbox/x')
+for i in range(10000):
+    p = '/vercel/sandbox/x/%d' % i
+    open(p, 'w').close()
+    os.setxattr(p, 'user.note', b'v' * 1000)
+`)
+	s.again("/vercel")
+	if s.stop() {
+		t.Error("without a change there is another layer")
 	}
 }
 

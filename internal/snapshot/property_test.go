@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -36,6 +37,7 @@ func TestSaveAndMergeAgainstModel(t *testing.T) {
 		w := newWorld()
 		w.files["/"].mtime = w.now() // so that the first layer is not empty
 		var layers []image.Layer
+		var before map[string]string
 		for range 12 { // something for the generations to disagree about
 			populate(rt, w)
 		}
@@ -50,9 +52,16 @@ func TestSaveAndMergeAgainstModel(t *testing.T) {
 			if ok {
 				layers = append(layers, l)
 			}
-			want := w.lines()
+			old := before
+			before = w.lines()
+			want := before
 			if d := cmp.Diff(want, shown(t, s, layers)); d != "" {
 				rt.Fatalf("saved (ok=%v) is not what was there (-want +got):\n%s", ok, d)
+			}
+			if ok && len(layers) > 1 {
+				if d := cmp.Diff(changes(old, want), diff(t, s, layers[:len(layers)-1], layers)); d != "" {
+					rt.Fatalf("the difference is another (-want +got):\n%s", d)
+				}
 			}
 			w.begin()
 			if _, ok, err := s.Save(t.Context(), Source{Disk: w, Lowers: layers}); ok || err != nil {
@@ -74,6 +83,47 @@ func TestSaveAndMergeAgainstModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// diff is what Store.Diff says, by path.
+func diff(t *testing.T, s *Store, a, b []image.Layer) map[string]ChangeKind {
+	t.Helper()
+	out := map[string]ChangeKind{}
+	last := ""
+	err := s.Diff(t.Context(), a, b, func(c Change) error {
+		if c.Path != "/" && c.Path <= last && path.Dir(c.Path) == path.Dir(last) {
+			t.Errorf("%s comes after %s", c.Path, last)
+		}
+		last = c.Path
+		out[c.Path] = c.Kind
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var linked = regexp.MustCompile(` =\S*`)
+
+// changes compares two models. Which names are one file is no difference.
+func changes(a, b map[string]string) map[string]ChangeKind {
+	out := map[string]ChangeKind{}
+	for p, x := range a {
+		y, ok := b[p]
+		switch {
+		case !ok:
+			out[p] = Deleted
+		case linked.ReplaceAllString(x, "") != linked.ReplaceAllString(y, ""):
+			out[p] = Changed
+		}
+	}
+	for p := range b {
+		if _, ok := a[p]; !ok {
+			out[p] = Added
+		}
+	}
+	return out
 }
 
 var names = []string{"a", "b"}

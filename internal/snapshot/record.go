@@ -96,6 +96,25 @@ func (r *record) extras() Extras {
 	return x
 }
 
+// maxExtras bounds the extras of a stack in bytes: the agent gets all of them
+// in one request when a machine is assembled.
+const maxExtras = 32 << 20
+
+// check refuses more than a machine can be given.
+func (x Extras) check() error {
+	sum := 0
+	for p, e := range x {
+		sum += 64
+		for name, v := range e.Xattrs {
+			sum += 16 + len(p) + len(name) + len(v)
+		}
+	}
+	if sum > maxExtras {
+		return fmt.Errorf("extended attributes of %d bytes in all files together: at most %d can be kept: remove some", sum, maxExtras)
+	}
+	return nil
+}
+
 // Extras returns what a stack's layers cannot hold, bottom first.
 func (s *Store) Extras(layers []image.Layer) (Extras, error) {
 	for i := len(layers) - 1; i >= 0; i-- {

@@ -66,6 +66,9 @@ func (s *Store) save(ctx context.Context, src Source) (_ image.Layer, _ bool, er
 	if b.inherit(); !b.changed {
 		return image.Layer{}, false, nil
 	}
+	if err := b.extras.check(); err != nil {
+		return image.Layer{}, false, err
+	}
 	l, err := s.install(func(f *os.File) (layer.Info, error) {
 		defer src.Disk.Done() // the rest is up to the host's disk
 		return t.Write(ctx, f)

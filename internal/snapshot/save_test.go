@@ -270,6 +270,9 @@ func TestLoad(t *testing.T) {
 	if got, err := s.s.Load(l.Digest); err != nil || got.Path != l.Path || got.Size != l.Size || got.Digest != l.Digest {
 		t.Errorf("%+v, %v, want %+v", got, err, l)
 	}
+	if err := s.s.Verify(t.Context(), l.Digest); err != nil {
+		t.Error(err)
+	}
 	for _, d := range []string{"sha256:" + strings.Repeat("0", 64), "", "sha256:../../etc/passwd", "md5:1"} {
 		if _, err := s.s.Load(d); err == nil {
 			t.Errorf("%q was found", d)

@@ -11,6 +11,7 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,6 +106,25 @@ func (s *Store) Load(digest string) (image.Layer, error) {
 		return image.Layer{}, fmt.Errorf("layer %s: its file has %d bytes instead of %d", digest, fi.Size(), l.Size)
 	}
 	return l, nil
+}
+
+// Verify reads a layer again and compares it with its digest. The error wraps
+// layer.ErrArchive if it has changed on disk.
+func (s *Store) Verify(ctx context.Context, digest string) error {
+	r, err := s.record(digest)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(s.layerPath(digest))
+	if err != nil {
+		return fmt.Errorf("verify layer %s: %w", digest, err)
+	}
+	defer f.Close()
+	info := layer.Info{Digest: digest, Size: r.Size, Meta: r.Meta, Holes: r.Holes}
+	if err := info.Verify(ctx, f); err != nil {
+		return fmt.Errorf("verify layer %s: %w", digest, err)
+	}
+	return nil
 }
 
 // install writes a layer and its record, and returns when both are on disk for

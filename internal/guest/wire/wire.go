@@ -18,8 +18,9 @@ const (
 	HeaderSize = 9
 	// MaxPayload bounds a frame's payload in bytes, both ways.
 	MaxPayload = 256 << 10
-	// MaxRequest bounds a request that is cut into More frames, in bytes.
-	MaxRequest = 4 << 20
+	// MaxRequest bounds a request that is cut into More frames, in bytes: an
+	// Assembly carries all that layers cannot hold.
+	MaxRequest = 40 << 20
 	// Window is how many bytes of a stream may be on the way unacknowledged:
 	// of a command's log (it is the size of its ring), of a file that is
 	// read, of a transaction's data.
