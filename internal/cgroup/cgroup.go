@@ -96,6 +96,14 @@ func mkdirAll(dir string) (err error) {
 // Version is 1 or 2.
 func (p *Parent) Version() int { return p.version() }
 
+// Limit bounds all groups of the parent together; zero fields stay as they are.
+func (p *Parent) Limit(l Limits) error {
+	if err := p.limit("", l); err != nil {
+		return fmt.Errorf("limit the parent control group: %w", err)
+	}
+	return nil
+}
+
 // Group is a group that may exist or not. Safe for concurrent use.
 type Group struct {
 	p    *Parent

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -392,5 +393,46 @@ func TestLogReaderCloseEndsNext(t *testing.T) {
 	l.Close()
 	if err := <-done; err == nil || errors.Is(err, io.EOF) {
 		t.Error(err)
+	}
+}
+
+// A guest that cannot kill is asked again, and ended if it never can.
+func TestCommandTimeoutIsRepeated(t *testing.T) {
+	for _, failures := range []int64{3, math.MaxInt64} {
+		r := newRig(t)
+		id := r.create(t, api.CreateSandboxRequest{Persistent: new(bool)}).Session.ID
+		left := failures
+		r.node.last().signalErr = func() error {
+			if left--; left >= 0 {
+				return errors.New("the sandbox did not answer")
+			}
+			return nil
+		}
+		cmd, err := r.RunCommand(t.Context(), id, api.RunCommandRequest{Command: "sleep", Args: []string{"before"}, Timeout: api.IntOf(2000)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.clock.advance(2 * time.Second)
+		}()
+		for waiting := true; waiting; time.Sleep(time.Millisecond) {
+			select {
+			case <-done:
+				waiting = false
+			default:
+				r.clock.advance(retryFirst)
+			}
+		}
+		if _, _, code := r.output(t, cmd); code != 137 {
+			t.Errorf("after %d failures: exit code %d", failures, code)
+		}
+		if failures == math.MaxInt64 {
+			got, err := r.StopSession(t.Context(), id)
+			if err != nil || got.Session.Status == api.StatusRunning {
+				t.Errorf("the session goes on: %+v, %v", got, err)
+			}
+		}
 	}
 }

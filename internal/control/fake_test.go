@@ -97,6 +97,7 @@ type fakeMachine struct {
 	onStop    func(ctx context.Context) // Stop calls it first where not nil
 	startErr  func(guest.Command) error
 	attachErr func() error // asked before every Attach
+	signalErr func() error // asked before every Signal
 	onSave    func() error // asked before every SaveDisk
 
 	mu      sync.Mutex
@@ -228,6 +229,11 @@ func (m *fakeMachine) Attach(ctx context.Context, id string, cursor int64, sink 
 }
 
 func (m *fakeMachine) Signal(_ context.Context, id string, sig int, tree bool) error {
+	if m.signalErr != nil {
+		if err := m.signalErr(); err != nil {
+			return err
+		}
+	}
 	p, err := m.proc(id)
 	if err != nil {
 		return err

@@ -125,19 +125,42 @@ func (cmd *command) finish(code int) {
 	})
 }
 
-// timeUp kills the command and all its descendants.
+// killPatience is how long a guest may fail to end a command whose time is up
+// before its machine is ended instead: a time-out holds whatever the guest does.
+const killPatience = time.Minute
+
+// timeUp kills the command and all its descendants, again while that fails: a
+// guest may be too busy to do it (a fork bomb), or not run at all.
 func (cmd *command) timeUp() {
-	cmd.s.c.log.Debug("command ran out of time", "command", cmd.id, "timeout", cmd.timeout)
-	cmd.signal(sigKill, true)
+	c := cmd.s.c
+	c.log.Debug("command ran out of time", "command", cmd.id, "timeout", cmd.timeout)
+	giveUp := c.clock.Now().Add(killPatience)
+	for wait := retryFirst; !cmd.signal(sigKill, true); wait = min(2*wait, retryMost) {
+		if c.clock.Now().After(giveUp) {
+			cmd.s.stop("a command could not be ended at its time-out: the sandbox did not answer")
+			return
+		}
+		select {
+		case <-c.after(wait):
+		case <-cmd.done:
+			return
+		case <-cmd.s.ctx.Done():
+			return
+		}
+	}
 }
 
-// signal is for ends that nobody waits for.
-func (cmd *command) signal(sig int, tree bool) {
+// signal is for ends that nobody waits for. It tells whether the signal was
+// sent or there is nothing left to send it to.
+func (cmd *command) signal(sig int, tree bool) bool {
 	ctx, cancel := context.WithTimeout(cmd.s.ctx, startTimeout)
 	defer cancel()
-	if err := cmd.m.Signal(ctx, cmd.id, sig, tree); err != nil && !isOver(err) && cmd.s.ctx.Err() == nil {
-		cmd.s.c.log.Error("signal command", "command", cmd.id, "err", err)
+	err := cmd.m.Signal(ctx, cmd.id, sig, tree)
+	if err == nil || isOver(err) || cmd.s.ctx.Err() != nil {
+		return true
 	}
+	cmd.s.c.log.Error("signal command", "command", cmd.id, "err", err)
+	return false
 }
 
 // isOver tells whether err means that the command has ended already.

@@ -44,7 +44,7 @@ func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.isPreview(r.Host) {
-		s.preview.ServeHTTP(w, r)
+		s.servePreview(w, r)
 		return
 	}
 	id := fmt.Sprintf("req_%s%06d", s.prefix, s.requests.Add(1))

@@ -82,6 +82,7 @@ type Server struct {
 	grace     time.Duration
 	router    *router
 
+	previews previewGate
 	slots    chan struct{} // one for each call in progress
 	requests atomic.Uint64 // numbers the requests, for their ids
 	prefix   string        // of the ids
