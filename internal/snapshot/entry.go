@@ -177,4 +177,3 @@ func (b *builder) assembled(p string, e driver.DiskEntry) (bool, error) {
 	}
 	return string(got) == string(want), nil
 }
-
