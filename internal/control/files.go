@@ -106,5 +106,10 @@ func (s *session) fileError(ctx context.Context, op, path string, err error) err
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && !isStopped(err) && ctx.Err() == nil {
 		return api.BadRequest("%s %.200q: %v", op, path, pe.Err)
 	}
+	// What the guest's kernel says of a file (EIO of /proc/1/mem, for one) will
+	// not be otherwise the next time: no error of the server's.
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && !isStopped(err) && !errors.Is(err, guest.ErrClosed) && ctx.Err() == nil {
+		return api.BadRequest("%s %.200q: %v", op, path, errno)
+	}
 	return s.machineError(ctx, s.liveMachine(), op+" "+path, err)
 }
