@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/daemon"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -25,8 +28,26 @@ func (a *app) imageCommand() *cobra.Command {
 // too.
 func (a *app) openImages(dir string) (*image.Store, error) {
 	return image.Open(dir, image.Options{
+		InUse:  func(digest string) bool { return imageInUse(dir, digest) },
 		Logger: slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
+}
+
+// imageInUse asks the state in a data directory, beside a running server too,
+// whether something was made from an image. Where it cannot be asked the image
+// counts as used.
+func imageInUse(dir, digest string) bool {
+	path := filepath.Join(dir, daemon.StateFile)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	ctx := context.Background()
+	state, err := store.Open(ctx, path)
+	if err != nil {
+		return true
+	}
+	used, err := state.ImageInUse(ctx, digest)
+	return errors.Join(err, state.Close()) != nil || used
 }
 
 // withImages opens the images for one verb.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/daemon"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -61,7 +62,7 @@ func (a *app) withStore(ctx context.Context, do func(store.Store) error) error {
 	if err := os.MkdirAll(a.dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	st, err := store.Open(ctx, filepath.Join(a.dataDir, "glovebox.db"))
+	st, err := store.Open(ctx, filepath.Join(a.dataDir, daemon.StateFile))
 	if err != nil {
 		return err
 	}

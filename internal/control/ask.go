@@ -13,7 +13,7 @@ type snapshotAsk struct {
 	expiration *int64 // milliseconds; nil: the sandbox's default
 	key        *store.Key
 
-	done     chan struct{} // closed when what follows is set
+	done     chan struct{} // closed when what follows is set, and the session is over or goes on
 	snapshot store.Snapshot
 	err      error
 }

@@ -53,21 +53,34 @@ func (p *Project) GetSandbox(ctx context.Context, name string, resume bool) (*ap
 }
 
 // ready waits until the session can be used or, then again is true, is over.
+// One whose snapshot fails can be used again.
 func (s *session) ready(ctx context.Context) (again bool, err error) {
 	select {
 	case <-s.started:
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	if s.usable() == nil {
-		return false, nil
+	for {
+		s.mu.Lock()
+		usable, ask := s.usableNow() == nil, s.ask
+		s.mu.Unlock()
+		if usable {
+			return false, nil
+		}
+		var asked chan struct{}
+		if ask != nil {
+			asked = ask.done
+		}
+		select {
+		case <-s.done:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return true, s.startErr
+		case <-asked:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
 	}
-	if _, err := s.wait(ctx); err != nil {
-		return false, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return true, s.startErr
 }
 
 // resume starts a session of a sandbox that has none, and returns before it

@@ -136,9 +136,11 @@ func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotA
 	usage.DurationMs = max(0, now-s.rec.StartedAt)
 	s.rec.Usage = &usage
 	s.mu.Unlock()
-	err := s.recordEnd(kept)
-	if err != nil {
+	if err := s.recordEnd(kept); err != nil {
 		s.c.log.Error("record session", "session", s.id, "err", err)
+		if kept != nil {
+			kept, final = nil, s.diskLost(m, err)
+		}
 	}
 	rec := s.record()
 	s.c.log.Info("session ended", "session", s.id, "status", final, "reason", rec.Reason, "snapshot", rec.KeptSnapshotID, "durationMs", usage.DurationMs)
@@ -146,7 +148,7 @@ func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotA
 	s.c.afterEnd(kept)
 	switch {
 	case ask == nil:
-	case kept != nil && err == nil:
+	case kept != nil:
 		ask.answer(kept.Snapshot, nil)
 	default:
 		ask.answer(store.Snapshot{}, api.Errorf(api.CodeConflict, "session %s has ended and no snapshot was taken: %s", s.id, rec.Reason))
@@ -165,7 +167,7 @@ func (s *session) diskLost(m node.Machine, err error) api.SessionStatus {
 		}
 	default:
 	}
-	s.rec.Reason, s.rec.DiskLost = reason, true
+	s.rec.Status, s.rec.Reason, s.rec.DiskLost, s.rec.KeptSnapshotID = api.StatusFailed, reason, true, ""
 	return api.StatusFailed
 }
 

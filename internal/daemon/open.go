@@ -21,8 +21,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
+// StateFile is the database in a data directory.
+const StateFile = "glovebox.db"
+
 func (d *Daemon) openStores(ctx context.Context) (err error) {
-	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, "glovebox.db")); err != nil {
+	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, StateFile)); err != nil {
 		return err
 	}
 	d.onClose("store", func(context.Context) error { return d.store.Close() })
