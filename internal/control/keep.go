@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -146,18 +145,41 @@ const (
 	recordPause = time.Second
 )
 
-// recordEnd stores the end of a session with what was kept of it.
-func (s *session) recordEnd(kept *store.Kept) error {
-	for try := 1; ; try++ {
-		s.mu.Lock()
-		s.rec.UpdatedAt = s.c.now()
-		rec := s.rec
-		s.mu.Unlock()
-		err := s.c.store.EndSession(context.Background(), rec, kept)
-		if err == nil || kept == nil || try == recordTries || errors.Is(err, store.ErrNotFound) {
-			return err
-		}
+// recordEnd stores the end of a session with what was kept of it, and returns
+// what is kept for good.
+func (s *session) recordEnd(m node.Machine, final api.SessionStatus, usage store.Usage, kept *store.Kept) *store.Kept {
+	err := s.tryEnd(final, usage, kept)
+	for try := 1; err != nil && kept != nil && try < recordTries; try++ {
 		s.c.log.Error("record session and its snapshot; trying again", "session", s.id, "err", err)
 		<-s.c.after(recordPause)
+		err = s.tryEnd(final, usage, kept)
 	}
+	if err != nil && kept != nil {
+		kept, final = nil, s.diskLost(m, err)
+		err = s.tryEnd(final, usage, nil)
+	}
+	if err != nil {
+		s.c.log.Error("record session", "session", s.id, "err", err)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rec.Status, s.rec.StoppedAt, s.rec.Usage = final, s.c.now(), &usage
+	}
+	return kept
+}
+
+// tryEnd is one try. Under the lock, so that the session does not seem to be
+// over while its sandbox is not.
+func (s *session) tryEnd(final api.SessionStatus, usage store.Usage, kept *store.Kept) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.c.now()
+	rec := s.rec
+	rec.Status, rec.StoppedAt, rec.UpdatedAt = final, now, now
+	usage.DurationMs = max(0, now-rec.StartedAt)
+	rec.Usage = &usage
+	if err := s.c.store.EndSession(context.Background(), rec, kept); err != nil {
+		return err
+	}
+	s.rec = rec
+	return nil
 }

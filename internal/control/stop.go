@@ -130,20 +130,9 @@ func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotA
 	final = s.endMachine(m, final)
 	s.cancel()
 	s.wg.Wait() // every command has its exit code
-	s.mu.Lock()
-	now := s.c.now()
-	s.rec.Status, s.rec.StoppedAt = final, now
-	usage.DurationMs = max(0, now-s.rec.StartedAt)
-	s.rec.Usage = &usage
-	s.mu.Unlock()
-	if err := s.recordEnd(kept); err != nil {
-		s.c.log.Error("record session", "session", s.id, "err", err)
-		if kept != nil {
-			kept, final = nil, s.diskLost(m, err)
-		}
-	}
+	kept = s.recordEnd(m, final, usage, kept)
 	rec := s.record()
-	s.c.log.Info("session ended", "session", s.id, "status", final, "reason", rec.Reason, "snapshot", rec.KeptSnapshotID, "durationMs", usage.DurationMs)
+	s.c.log.Info("session ended", "session", s.id, "status", rec.Status, "reason", rec.Reason, "snapshot", rec.KeptSnapshotID, "duration", time.Duration(rec.StoppedAt-rec.StartedAt)*time.Millisecond)
 	s.over()
 	s.c.afterEnd(kept)
 	switch {
