@@ -7,8 +7,9 @@ import (
 
 // cgroups knows which processes belong to which command. Membership in a
 // control group is inherited by every child and survives new sessions and the
-// death of parents, and the user has no way out: the hierarchy is mounted
-// nowhere. A group is used again once its processes are gone.
+// death of parents, and the hierarchy is mounted nowhere, so the user has no way
+// out. Root has one, a mount in a user namespace; what leaves ends with the
+// sandbox. A group is used again once its processes are gone.
 type cgroups struct {
 	dir    int // holds the groups
 	free   []*cgroup
