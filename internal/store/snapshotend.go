@@ -103,7 +103,7 @@ func (s *sqliteStore) LayersInUse(ctx context.Context) (map[string]bool, error) 
 func (s *sqliteStore) ImageInUse(ctx context.Context, digest string) (bool, error) {
 	var used bool
 	err := s.read.QueryRowContext(ctx, `SELECT
-		EXISTS (SELECT 1 FROM sandboxes WHERE substr(spec ->> '$.image', -length(?1)) = ?1) OR
+		EXISTS (SELECT 1 FROM sandboxes WHERE spec ->> '$.persistent' AND substr(spec ->> '$.image', -length(?1)) = ?1) OR
 		EXISTS (SELECT 1 FROM snapshots WHERE status = 'created' AND substr(data ->> '$.image', -length(?1)) = ?1) OR
 		EXISTS (SELECT 1 FROM sessions WHERE over = 0 AND substr(data ->> '$.image', -length(?1)) = ?1)`, "@"+strings.TrimPrefix(digest, "@")).Scan(&used)
 	if err != nil {

@@ -33,8 +33,9 @@ type Snapshots interface {
 	// LayersInUse are the digests of the layers of all snapshots that are not
 	// deleted.
 	LayersInUse(ctx context.Context) (map[string]bool, error)
-	// ImageInUse tells whether a sandbox, or a snapshot that is not deleted,
-	// was made from the image of this digest.
+	// ImageInUse tells whether a sandbox that can start again, a session that
+	// is not over, or a snapshot that is not deleted was made from the image of
+	// this digest.
 	ImageInUse(ctx context.Context, digest string) (bool, error)
 }
 

@@ -259,6 +259,20 @@ func testImageInUse(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	want(t, "of a deleted snapshot", false)(s.ImageInUse(ctx, "sha256:0"))
-	create(t, s, "p", "two", 40)
+	persistent, _ := create(t, s, "p", "two", 40)
 	want(t, "of a sandbox", true)(s.ImageInUse(ctx, "sha256:0"))
+	if err := s.DeleteSandbox(ctx, persistent.ID); err != nil {
+		t.Fatal(err)
+	}
+	once, se := made("p", "three", 50)
+	once.Persistent = false
+	if err := s.CreateSandbox(ctx, once, se, nil); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "of a session", true)(s.ImageInUse(ctx, "sha256:0"))
+	se.Status, se.UpdatedAt = api.StatusStopped, 60
+	if err := s.EndSession(ctx, se, nil); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "of what cannot start again", false)(s.ImageInUse(ctx, "sha256:0"))
 }
