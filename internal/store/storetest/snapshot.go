@@ -265,7 +265,7 @@ func testImageInUse(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	once, se := made("p", "three", 50)
-	once.Persistent = false
+	once.Persistent, se.Image = false, once.Image
 	if err := s.CreateSandbox(ctx, once, se, nil); err != nil {
 		t.Fatal(err)
 	}
