@@ -35,11 +35,7 @@ glovebox cp web:result.json - | jq .`,
 			if (from.sandbox == "") == (to.sandbox == "") {
 				return usage(cmd, errors.New("exactly one of SRC and DST must be SANDBOX:PATH"))
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			sandbox, err := c.GetSandbox(cmd.Context(), from.sandbox+to.sandbox)
+			sandbox, err := a.sandbox(cmd.Context(), from.sandbox+to.sandbox)
 			if err != nil {
 				return err
 			}

@@ -57,11 +57,7 @@ func (a *app) exec(ctx context.Context, f execFlags, name string, argv []string)
 			return err
 		}
 	}
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	sandbox, err := c.GetSandbox(ctx, name)
+	sandbox, err := a.sandbox(ctx, name)
 	if err != nil {
 		return err
 	}

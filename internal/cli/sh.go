@@ -23,11 +23,7 @@ func (a *app) shCommand() *cobra.Command {
 bash. When the connection ends, the shell is hung up.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			sandbox, err := c.GetSandbox(cmd.Context(), args[0])
+			sandbox, err := a.sandbox(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

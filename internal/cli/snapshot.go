@@ -36,11 +36,7 @@ makes sandboxes of it.`,
 				}
 				o.Expiration = &d
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			sandbox, err := c.GetSandbox(cmd.Context(), args[0])
+			sandbox, err := a.sandbox(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -162,11 +158,7 @@ func (a *app) snapshotRestoreCommand() *cobra.Command {
 that runs goes on until it stops; what it has written is kept as a snapshot too.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			sandbox, err := c.GetSandbox(cmd.Context(), args[0])
+			sandbox, err := a.sandbox(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -32,6 +32,15 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	return c, err
 }
 
+// sandbox connects and returns the sandbox of that name.
+func (a *app) sandbox(ctx context.Context, name string) (*client.Sandbox, error) {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.GetSandbox(ctx, name)
+}
+
 // find is connect, with errNoServer where there is no server to connect to.
 func (a *app) find(ctx context.Context) (*client.Client, error) {
 	if a.url != "" {
