@@ -62,6 +62,10 @@ func Main() bool {
 		fmt.Fprintln(os.Stderr, "arm the layer hook:", err)
 		os.Exit(1)
 	}
+	if err := leaveCPUID(); err != nil {
+		fmt.Fprintln(os.Stderr, "leave CPUID to the processor:", err)
+		os.Exit(1)
+	}
 	sentryseccomp.Install()
 	// What gVisor executes as ExePath in this set-up is the umount helper
 	// alone. By descriptor, since it does so in its new root.
