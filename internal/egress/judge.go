@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -32,17 +31,16 @@ type Verdict struct {
 	// Resolved are all names that the address was given out for, whatever
 	// decided; Recheck wants them.
 	Resolved []string
+	// Seq of its record in the log; 0 where it was not recorded.
+	Seq uint64
 }
 
-// Decision is a Verdict about something, as it is kept for the user.
-type Decision struct {
-	Time    time.Time      `json:"time"`
-	Name    string         `json:"name,omitempty"`
-	Addr    netip.AddrPort `json:"addr,omitzero"`
-	Proto   string         `json:"proto"`
-	Rule    string         `json:"rule"`
-	Allowed bool           `json:"allowed"`
-	Reason  string         `json:"reason,omitempty"`
+// about are the names that v is about, oldest first.
+func (v Verdict) about() []string {
+	if len(v.Names) > 0 {
+		return v.Names
+	}
+	return v.Resolved
 }
 
 // Options of a Judge.
@@ -62,11 +60,11 @@ type Judge struct {
 	host *HostAddrs
 	deny []netip.Prefix
 	now  func() time.Time
+	log  *Log
 
 	mu     sync.Mutex // guards what follows
 	policy Policy
 	names  *names
-	ring   ring
 }
 
 // NewJudge returns a judge.
@@ -77,7 +75,7 @@ func NewJudge(o Options) *Judge {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Judge{host: o.Host, deny: slices.Clone(o.Deny), now: o.Now, policy: o.Policy, names: newNames()}
+	return &Judge{host: o.Host, deny: slices.Clone(o.Deny), now: o.Now, log: NewLog(), policy: o.Policy, names: newNames()}
 }
 
 // SetPolicy replaces the policy for every later verdict.
@@ -94,12 +92,10 @@ func (j *Judge) Policy() Policy {
 	return j.policy
 }
 
-// Resolve judges whether name may be looked up.
-func (j *Judge) Resolve(name string) Verdict {
+// Resolve judges whether name may be looked up; query is the type asked for.
+func (j *Judge) Resolve(name, query string) Verdict {
 	name = NormalName(name)
-	v := j.Policy().Resolve(name)
-	j.record(Decision{Name: name, Proto: DNS}, v)
-	return v
+	return j.Record(Decision{Name: name, Proto: DNS, Query: query}, j.Policy().Resolve(name))
 }
 
 // Answer judges one address in the answer to a look-up of name. An allowed
@@ -108,8 +104,7 @@ func (j *Judge) Answer(name string, addr netip.Addr, ttl time.Duration) Verdict 
 	name = NormalName(name)
 	v := j.connect(TCP, netip.AddrPortFrom(addr, 0), []string{name})
 	if !v.Allowed {
-		j.record(Decision{Name: name, Addr: netip.AddrPortFrom(addr, 0), Proto: DNS}, v)
-		return v
+		return j.Record(Decision{Name: name, Addr: netip.AddrPortFrom(addr, 0), Proto: DNS}, v)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,8 +118,7 @@ func (j *Judge) Connect(proto string, addr netip.AddrPort) Verdict {
 	names := j.NamesOf(addr.Addr())
 	v := j.connect(proto, addr, names)
 	v.Resolved = names
-	j.record(Decision{Name: strings.Join(names, " "), Addr: addr, Proto: proto}, v)
-	return v
+	return j.Record(Decision{Addr: addr, Proto: proto}.named(v.about()), v)
 }
 
 // Recheck judges an open connection anew, by the names it was opened for;
@@ -132,7 +126,7 @@ func (j *Judge) Connect(proto string, addr netip.AddrPort) Verdict {
 func (j *Judge) Recheck(proto string, addr netip.AddrPort, names []string) Verdict {
 	v := j.connect(proto, addr, names)
 	if !v.Allowed {
-		j.record(Decision{Name: strings.Join(names, " "), Addr: addr, Proto: proto}, v)
+		return j.Record(Decision{Addr: addr, Proto: proto}.named(names), v)
 	}
 	return v
 }
@@ -144,12 +138,11 @@ func (j *Judge) ServerName(v Verdict, addr netip.AddrPort, server string) Verdic
 	if len(v.Names) == 0 || slices.Contains(v.Names, server) {
 		return v
 	}
-	r := Verdict{Rule: "server name", Reason: fmt.Sprintf("the TLS server name %q is not the name that %s was resolved for (%s)", server, addr.Addr(), strings.Join(v.Names, ", "))}
+	r := Verdict{Rule: "server name", Reason: fmt.Sprintf("the TLS server name %q is not the name that %s was resolved for (%s)", server, addr.Addr(), someNames(v.Names))}
 	if server == "" {
-		r.Reason = fmt.Sprintf("the TLS connection to %s names no server, so it cannot be matched with %s", addr.Addr(), strings.Join(v.Names, ", "))
+		r.Reason = fmt.Sprintf("the TLS connection to %s names no server, so it cannot be matched with %s", addr.Addr(), someNames(v.Names))
 	}
-	j.record(Decision{Name: server, Addr: addr, Proto: TCP}, r)
-	return r
+	return j.Record(Decision{Name: server, Addr: addr, Proto: TCP}, r)
 }
 
 // NamesOf are the names that addr was given out for, newest last.
@@ -159,19 +152,15 @@ func (j *Judge) NamesOf(addr netip.Addr) []string {
 	return j.names.lookup(j.now(), addr)
 }
 
-// Decisions are the latest decisions, oldest first, and the number of older
-// ones that are no longer kept.
-func (j *Judge) Decisions() (kept []Decision, dropped uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.ring.list()
-}
+// Log of what was decided.
+func (j *Judge) Log() *Log { return j.log }
 
-func (j *Judge) record(d Decision, v Verdict) {
+// Record adds d, with what v says of it, to the log, and returns v with the
+// record's number.
+func (j *Judge) Record(d Decision, v Verdict) Verdict {
 	d.Time, d.Rule, d.Allowed, d.Reason = j.now(), v.Rule, v.Allowed, v.Reason
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.ring.add(d)
+	v.Seq = j.log.add(d)
+	return v
 }
 
 func (j *Judge) connect(proto string, addr netip.AddrPort, names []string) Verdict {
@@ -268,7 +257,7 @@ func (p Policy) connectNames(a netip.Addr, names []string) Verdict {
 	case len(v.Names) > 0:
 		return v
 	case len(names) > 0:
-		return refuse("no rule", "%s was resolved for %s, which no entry of allow matches", a, strings.Join(names, ", "))
+		return refuse("no rule", "%s was resolved for %s, which no entry of allow matches", a, someNames(names))
 	}
 	return refuse("no rule", "%s was not resolved for an allowed name, and no entry of subnets.allow has it", a)
 }

@@ -254,23 +254,6 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-func TestDecisions(t *testing.T) {
-	j, _ := newTestJudge(mustParse(t, `{"allow":["good.com"]}`))
-	j.Resolve("Bad.com.")
-	j.Connect(TCP, ap("8.8.8.8"))
-	d, dropped := j.Decisions()
-	if len(d) != 2 || dropped != 0 || d[0].Name != "bad.com" || d[0].Allowed || d[0].Reason == "" || d[1].Addr != ap("8.8.8.8") {
-		t.Errorf("%+v, %d", d, dropped)
-	}
-	for i := range ringSize + 10 {
-		j.Resolve(fmt.Sprintf("n%d.com", i))
-	}
-	d, dropped = j.Decisions()
-	if len(d) != ringSize || dropped != 12 || d[0].Name != "n10.com" || d[ringSize-1].Name != fmt.Sprintf("n%d.com", ringSize+9) {
-		t.Errorf("%d kept, %d dropped, first %s", len(d), dropped, d[0].Name)
-	}
-}
-
 func TestPolicyIsImmutable(t *testing.T) {
 	p := mustParse(t, `{"allow":["a.com"],"subnets":{"allow":["9.0.0.0/8"]}}`)
 	p.Domains()[0] = "evil.com"

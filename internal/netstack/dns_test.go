@@ -202,8 +202,7 @@ func TestDNSRotation(t *testing.T) {
 		roundTrip(t, g.mustDial(addr+":80"))
 		roundTrip(t, g.mustDial("93.0.2.0:80"))
 	}
-	d, _ := s.Decisions()
-	for _, x := range d {
+	for _, x := range s.Log().Since(0).Records {
 		if !x.Allowed {
 			t.Errorf("refused: %+v", x)
 		}

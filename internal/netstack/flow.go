@@ -29,9 +29,27 @@ type flow struct {
 	// Resolved shrinks to the server name once the guest has named it.
 	verdict egress.Verdict
 
+	meter *egress.Meter // nil until the flow is allowed; its goroutine's own
+
 	mu      sync.Mutex // guards what follows
 	aborted bool
 	onAbort func()
+	why     string // the flow ended, where it was not its peers' wish
+}
+
+// because notes why the flow ends; the first reason counts.
+func (f *flow) because(why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.why == "" {
+		f.why = why
+	}
+}
+
+func (f *flow) reason() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.why
 }
 
 // whenAborted sets what resets the flow's connections, in place of what was
@@ -90,6 +108,7 @@ func (fs *flows) add(ctx context.Context, proto string, dst netip.AddrPort, limi
 
 func (fs *flows) remove(f *flow) {
 	f.cancel()
+	f.meter.End(f.reason())
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	delete(fs.open, f)
@@ -115,6 +134,7 @@ func (fs *flows) narrow(f *flow, name string) {
 	fs.policy.RLock()
 	defer fs.policy.RUnlock()
 	f.verdict.Resolved = []string{name}
+	f.meter.Rename(name)
 }
 
 // recheck runs change, then aborts the allowed flows that keep refuses.
@@ -129,12 +149,14 @@ func (fs *flows) recheck(change func(), keep func(*flow) bool) {
 	}
 	fs.policy.Unlock()
 	for _, f := range cut {
+		f.because("cut by a new network policy")
 		f.abort()
 	}
 }
 
 func (fs *flows) abortAll() {
 	for _, f := range fs.list() {
+		f.because("the sandbox stopped")
 		f.abort()
 	}
 }

@@ -25,6 +25,19 @@ var passedTypes = map[uint16]bool{
 	dns.TypeNS: true, dns.TypeSOA: true, dns.TypeCAA: true, dns.TypeNAPTR: true, dns.TypeSPF: true, dns.TypeTLSA: true, dns.TypeSSHFP: true,
 }
 
+// refusedTypes ask for more than one kind of record.
+var refusedTypes = map[uint16]bool{dns.TypeANY: true, dns.TypeAXFR: true, dns.TypeIXFR: true, dns.TypeMAILA: true, dns.TypeMAILB: true}
+
+// refuseQuery records a query that no policy allows.
+func (d *resolver) refuseQuery(q dns.Question) {
+	query := dns.Type(q.Qtype).String()
+	if q.Qclass != dns.ClassINET {
+		query = dns.Class(q.Qclass).String() + " " + query
+	}
+	d.s.judge.Record(egress.Decision{Name: egress.NormalName(q.Name), Proto: egress.DNS, Query: query},
+		egress.Verdict{Rule: "dns query", Reason: "the DNS server of a sandbox answers no queries of this type"})
+}
+
 // handle answers one query; nil means that it deserves no answer.
 func (d *resolver) handle(query []byte, overUDP bool) []byte {
 	req := new(dns.Msg)
@@ -56,6 +69,9 @@ func (d *resolver) handle(query []byte, overUDP bool) []byte {
 	out := pack(resp)
 	d.s.egress.Add(uint64(len(query)))
 	d.s.ingress.Add(uint64(len(out)))
+	if len(req.Question) == 1 {
+		d.s.judge.LookedUp(req.Question[0].Name, len(out), len(query), len(resp.Answer) > 0)
+	}
 	return out
 }
 
@@ -107,11 +123,8 @@ func (d *resolver) answer(ctx context.Context, req *dns.Msg) *dns.Msg {
 		return rcode(dns.RcodeFormatError)
 	}
 	q := req.Question[0]
-	switch q.Qtype {
-	case dns.TypeANY, dns.TypeAXFR, dns.TypeIXFR, dns.TypeMAILA, dns.TypeMAILB:
-		return rcode(dns.RcodeRefused)
-	}
-	if q.Qclass != dns.ClassINET {
+	if q.Qclass != dns.ClassINET || refusedTypes[q.Qtype] {
+		d.refuseQuery(q)
 		return rcode(dns.RcodeRefused)
 	}
 	if d.answerLocally(q, resp) {
@@ -119,7 +132,7 @@ func (d *resolver) answer(ctx context.Context, req *dns.Msg) *dns.Msg {
 	}
 	// A name that is not allowed does not exist: clients fail at once and do
 	// not ask again, which they do after REFUSED.
-	if v := d.s.judge.Resolve(q.Name); !v.Allowed {
+	if v := d.s.judge.Resolve(q.Name, dns.Type(q.Qtype).String()); !v.Allowed {
 		d.s.log.Debug("refused look-up", "name", q.Name, "rule", v.Rule)
 		explain(req, resp, v.Reason)
 		return rcode(dns.RcodeNameError)

@@ -47,13 +47,14 @@ func (s *Stack) splice(f *flow, in *guestConn, out net.Conn) {
 	f.whenAborted(reset)
 	var half atomic.Bool
 	ended := make(chan error, 2)
-	if !s.goWork(func() { ended <- s.outToGuest(in, out, &half) }) {
+	if !s.goWork(func() { ended <- s.outToGuest(f, in, out, &half) }) {
 		reset()
 		return
 	}
 	ended <- s.guestToOut(f, in, out, &half)
 	for range 2 {
 		if err := <-ended; err != nil {
+			f.because(err.Error())
 			s.log.Debug("connection ended", "dst", f.dst, "err", err)
 			reset() // a reset or failure on one side is one for the other
 		}
@@ -66,7 +67,7 @@ func (s *Stack) guestToOut(f *flow, in *guestConn, out net.Conn, half *atomic.Bo
 	defer in.wq.EventUnregister(&ready)
 	w := s.guard(f, out)
 	for {
-		moved, err := s.forward(in.ep, w)
+		moved, err := s.forward(f, in.ep, w)
 		switch {
 		case errors.Is(err, io.EOF):
 			half.Store(true)
@@ -103,8 +104,15 @@ func (s *Stack) guard(f *flow, out net.Conn) io.Writer {
 	}}
 }
 
+// count adds bytes into and out of the sandbox to all that counts them.
+func (s *Stack) count(f *flow, in, out int) {
+	s.ingress.Add(uint64(in))
+	s.egress.Add(uint64(out))
+	f.meter.Count(in, out)
+}
+
 // forward moves what the guest has sent; false when that is nothing yet.
-func (s *Stack) forward(ep tcpip.Endpoint, w io.Writer) (bool, error) {
+func (s *Stack) forward(f *flow, ep tcpip.Endpoint, w io.Writer) (bool, error) {
 	buf := copyBufs.Get().(*[128 << 10]byte)
 	defer copyBufs.Put(buf)
 	dst := tcpip.SliceWriter(buf[:])
@@ -118,12 +126,12 @@ func (s *Stack) forward(ep tcpip.Endpoint, w io.Writer) (bool, error) {
 	default:
 		return false, fmt.Errorf("read from guest: %s", terr)
 	}
-	s.egress.Add(uint64(res.Count))
+	s.count(f, 0, res.Count)
 	_, err := w.Write(buf[:res.Count])
 	return true, err
 }
 
-func (s *Stack) outToGuest(in *guestConn, out net.Conn, half *atomic.Bool) error {
+func (s *Stack) outToGuest(f *flow, in *guestConn, out net.Conn, half *atomic.Bool) error {
 	for {
 		if half.Load() {
 			if err := out.SetReadDeadline(time.Now().Add(halfOpenIdle)); err != nil {
@@ -131,7 +139,7 @@ func (s *Stack) outToGuest(in *guestConn, out net.Conn, half *atomic.Bool) error
 			}
 		}
 		err := readReady(out, func(b []byte) error {
-			s.ingress.Add(uint64(len(b)))
+			s.count(f, len(b), 0)
 			_, err := in.Write(b)
 			return err
 		})

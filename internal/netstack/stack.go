@@ -191,9 +191,9 @@ func (s *Stack) SetPolicy(p egress.Policy) {
 // Policy is the one in force.
 func (s *Stack) Policy() egress.Policy { return s.judge.Policy() }
 
-// Decisions are the latest decisions about the sandbox's traffic, oldest
-// first, and how many older ones are forgotten.
-func (s *Stack) Decisions() (kept []egress.Decision, dropped uint64) { return s.judge.Decisions() }
+// Log of the decisions about the sandbox's traffic. It is closed when the
+// stack is, and can be read after that too.
+func (s *Stack) Log() *egress.Log { return s.judge.Log() }
 
 // Usage is how many bytes of payload went into the sandbox (ingress) and out
 // of it (egress), whoever opened the connection.
@@ -240,5 +240,6 @@ func (s *Stack) Close() error {
 	s.stack.Close()
 	s.work.Wait()
 	s.stack.Wait()
+	s.judge.Log().Close()
 	return nil
 }

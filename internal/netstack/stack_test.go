@@ -125,7 +125,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := g.dial("93.0.0.2:80"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a peer that refuses: %v", err)
 	}
-	d, _ := s.Decisions()
+	d := decisions(s)
 	if len(d) < len(targets) || d[0].Rule != "allow-all" || d[1].Rule != "deny-all" {
 		t.Errorf("decisions: %+v", d)
 	}

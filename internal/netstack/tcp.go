@@ -128,8 +128,10 @@ func (s *Stack) connect(r *tcp.ForwarderRequest, f *flow) (*guestConn, net.Conn)
 		r.Complete(true)
 		return nil, nil
 	}
+	f.meter = s.judge.Meter(egress.TCP, f.dst, v)
 	out, err := s.dialOut(f.ctx, "tcp", f.dst)
 	if err != nil {
+		f.because(err.Error())
 		s.log.Debug("connection failed", "dst", f.dst, "err", err)
 		unreachable := f.ctx.Err() == nil && outOfReach(err)
 		s.dials.decided(r.ID(), unreachable)
@@ -138,6 +140,7 @@ func (s *Stack) connect(r *tcp.ForwarderRequest, f *flow) (*guestConn, net.Conn)
 	}
 	in, err := s.accept(r, f)
 	if err != nil {
+		f.because("the guest gave up")
 		s.log.Debug("guest gave up its connection", "dst", f.dst, "err", err)
 		out.Close()
 		return nil, nil

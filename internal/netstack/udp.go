@@ -40,8 +40,10 @@ func (s *Stack) openUDP(f *flow, id stack.TransportEndpointID, pkt *stack.Packet
 		s.log.Debug("refused datagram", "dst", f.dst, "rule", v.Rule, "reason", v.Reason)
 		return false
 	}
+	f.meter = s.judge.Meter(egress.UDP, f.dst, v)
 	out, err := s.dialOut(f.ctx, "udp", f.dst) // sends nothing, so is instant
 	if err != nil {
+		f.because(err.Error())
 		s.log.Debug("UDP session failed", "dst", f.dst, "err", err)
 		return false
 	}
@@ -77,7 +79,7 @@ func (s *Stack) relayUDP(f *flow, wq *waiter.Queue, ep tcpip.Endpoint, out net.C
 	if !s.goWork(func() {
 		defer close(back)
 		defer f.abort() // ends the other direction
-		s.udpToGuest(ep, out)
+		s.udpToGuest(f, ep, out)
 	}) {
 		return
 	}
@@ -86,10 +88,10 @@ func (s *Stack) relayUDP(f *flow, wq *waiter.Queue, ep tcpip.Endpoint, out net.C
 	<-back
 }
 
-func (s *Stack) udpToGuest(ep tcpip.Endpoint, out net.Conn) {
+func (s *Stack) udpToGuest(f *flow, ep tcpip.Endpoint, out net.Conn) {
 	for {
 		err := readReady(out, func(b []byte) error {
-			s.ingress.Add(uint64(len(b)))
+			s.count(f, len(b), 0)
 			_, _ = ep.Write(bytes.NewReader(b), tcpip.WriteOptions{}) // full: lost, as datagrams are
 			return out.SetReadDeadline(time.Now().Add(udpIdle))
 		})
@@ -104,7 +106,7 @@ func (s *Stack) udpToOut(f *flow, wq *waiter.Queue, ep tcpip.Endpoint, out net.C
 	wq.EventRegister(&ready)
 	defer wq.EventUnregister(&ready)
 	for {
-		moved, err := s.forward(ep, out)
+		moved, err := s.forward(f, ep, out)
 		switch {
 		case err != nil && !moved:
 			return // the session is over
