@@ -43,16 +43,25 @@ func newLines(resp *http.Response) (*lines, error) {
 // next returns the next item; io.EOF after the last, and the *api.Error of an
 // error item.
 func (l *lines) next() (line, error) {
+	text, err := l.text()
+	if err != nil {
+		return line{}, err
+	}
+	return parseLine(text)
+}
+
+// text returns the next line that is not empty, until the next call, or
+// io.EOF after the last.
+func (l *lines) text() ([]byte, error) {
 	for l.scan.Scan() {
-		if len(l.scan.Bytes()) == 0 {
-			continue // keeps an idle connection open
+		if len(l.scan.Bytes()) > 0 { // an empty one keeps an idle connection open
+			return l.scan.Bytes(), nil
 		}
-		return parseLine(l.scan.Bytes())
 	}
 	if err := l.scan.Err(); err != nil {
-		return line{}, fmt.Errorf("%w (%w)", errCut, err)
+		return nil, fmt.Errorf("%w (%w)", errCut, err)
 	}
-	return line{}, io.EOF
+	return nil, io.EOF
 }
 
 func parseLine(text []byte) (line, error) {

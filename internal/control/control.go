@@ -71,9 +71,10 @@ type Control struct {
 	pruning  atomic.Bool // a removal waits to begin
 	mergeMu  sync.Mutex  // held while layers are merged: one merge at a time
 	expiryMu sync.Mutex  // held while snapshots expire
-	timersMu sync.Mutex  // guards what follows
-	expiry   Timer       // for the next snapshot to expire, or nil
-	again    Timer       // for another look for layers that nothing needs, or nil
+	networks networks
+	timersMu sync.Mutex // guards what follows
+	expiry   Timer      // for the next snapshot to expire, or nil
+	again    Timer      // for another look for layers that nothing needs, or nil
 
 	mu        sync.Mutex // guards what follows
 	closing   bool

@@ -41,7 +41,7 @@ func (n *fakeNode) Capacity() node.Capacity {
 func (n *fakeNode) Keep(image.Image, int, int64, int64) {}
 
 func (n *fakeNode) Start(ctx context.Context, spec node.Spec) (node.Machine, error) {
-	m := &fakeMachine{n: n, spec: spec, policy: spec.Policy, done: make(chan struct{}), procs: map[string]*fakeProc{},
+	m := &fakeMachine{n: n, spec: spec, policy: spec.Policy, net: egress.NewJudge(egress.Options{}), done: make(chan struct{}), procs: map[string]*fakeProc{},
 		files: map[string]string{}, dirs: map[string]bool{"/": true, "/vercel": true, spec.Image.Config.WorkingDir: true, "/tmp": true}}
 	if err := n.loadDisk(m); err != nil {
 		return nil, err
@@ -92,6 +92,7 @@ func (n *fakeNode) running() int {
 
 type fakeMachine struct {
 	n         *fakeNode
+	net       *egress.Judge
 	spec      node.Spec
 	done      chan struct{}
 	onStop    func(ctx context.Context) // Stop calls it first where not nil
@@ -135,6 +136,7 @@ func (m *fakeMachine) die(err error) {
 	m.n.mu.Lock()
 	delete(m.n.machines, m.spec.ID)
 	m.n.mu.Unlock()
+	m.net.Log().Close()
 	close(m.done)
 }
 

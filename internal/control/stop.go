@@ -128,6 +128,7 @@ func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotA
 		}
 	}
 	final = s.endMachine(m, final)
+	s.keepNetwork(m, &usage)
 	s.cancel()
 	s.wg.Wait() // every command has its exit code
 	kept = s.recordEnd(m, final, usage, kept)
@@ -203,5 +204,5 @@ func (s *session) measure(m node.Machine) store.Usage {
 	if err != nil {
 		s.c.log.Warn("measure machine at its end", "session", s.id, "err", err)
 	}
-	return store.Usage{EgressBytes: u.EgressBytes, IngressBytes: u.IngressBytes, CPUMs: u.CPU.Milliseconds()}
+	return store.Usage{CPUMs: u.CPU.Milliseconds()} // keepNetwork adds the rest
 }

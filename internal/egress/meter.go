@@ -28,7 +28,8 @@ type Sum struct {
 
 // Summary is what a sandbox has done in the network since its start.
 type Summary struct {
-	Sums []Sum // by traffic, most first
+	In, Out uint64 // of the whole sandbox, in bytes
+	Sums    []Sum  // by traffic, most first
 	// Other is all that found no place of its own; nil if nothing.
 	Other *Sum
 }

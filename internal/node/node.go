@@ -91,7 +91,8 @@ type Node interface {
 }
 
 // Machine is a session's machine. Safe for concurrent use. After Done every
-// call returns driver.ErrStopped (or guest.ErrClosed).
+// call that does not say otherwise returns driver.ErrStopped (or
+// guest.ErrClosed).
 type Machine interface {
 	ID() string
 	Done() <-chan struct{}
@@ -134,6 +135,11 @@ type Machine interface {
 	// open ones that it forbids are closed.
 	SetPolicy(ctx context.Context, p egress.Policy) error
 	Usage(ctx context.Context) (Usage, error)
+	// NetworkLog returns the decisions about the guest's traffic after number
+	// since; with wait it first waits for one, or for the machine's end. After
+	// Done it goes on to answer, and so does NetworkSummary.
+	NetworkLog(ctx context.Context, since uint64, wait bool) (egress.Page, error)
+	NetworkSummary(ctx context.Context) (egress.Summary, error)
 	// SaveDisk keeps what the guest has written since its start as a layer on
 	// top of those that it was started from: the guest is frozen, its writable
 	// layer is saved, and with goOn it goes on afterwards, else the machine is

@@ -38,6 +38,10 @@ type Project interface {
 	StopSession(ctx context.Context, id string) (*api.StopSessionResponse, error)
 	ExtendTimeout(ctx context.Context, id string, durationMs api.Int) (*api.Session, error)
 	SetNetworkPolicy(ctx context.Context, id string, policy api.NetworkPolicy) (*api.Session, error)
+	// NetworkLog returns what comes after record since; with wait it waits for
+	// that, or for the session's end.
+	NetworkLog(ctx context.Context, id string, since int64, wait bool) (*api.NetworkLog, error)
+	NetworkSummary(ctx context.Context, id string) (*api.NetworkSummary, error)
 
 	CreateSnapshot(ctx context.Context, sessionID string, req api.CreateSnapshotRequest, idempotencyKey string) (*api.CreateSnapshotResponse, error)
 	GetSnapshot(ctx context.Context, id string) (*api.Snapshot, error)

@@ -39,6 +39,8 @@ func routes() []route {
 			{method: post, path: session + "/stop", handle: (*call).stopSession},
 			{method: post, path: session + "/extend-timeout", handle: (*call).extendTimeout, starts: true},
 			{method: post, path: session + "/network-policy", handle: (*call).setNetworkPolicy},
+			{method: get, path: session + "/network-log", handle: (*call).networkLog},
+			{method: get, path: session + "/network-summary", handle: (*call).networkSummary},
 			{method: post, path: session + "/interactive", handle: (*call).openInteractive},
 
 			{method: post, path: session + "/cmd", handle: (*call).runCommand, starts: true},
