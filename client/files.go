@@ -2,7 +2,6 @@ package client
 
 import (
 	"archive/tar"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/glovebox-dev/glovebox/api"
 )
