@@ -40,6 +40,7 @@ func (s *session) attach(id uint32, p []byte) {
 func (s *session) follow(id uint32, c *command, pos int64) {
 	at := &attachment{s: s, id: id, c: c, pos: pos}
 	c.att = at
+	c.a.disarm(&c.lonely)
 	s.open(id, at, at)
 }
 
@@ -55,6 +56,7 @@ func (t *attachment) end(f *wire.Failure) {
 func (t *attachment) stop() {
 	if t.c.att == t {
 		t.c.att = nil
+		t.c.alone()
 	}
 }
 

@@ -43,6 +43,7 @@ type command struct {
 	done   bool
 	code   int32
 	att    *attachment // the newest
+	lonely timer       // of a terminal to which nobody is attached
 	grace  timer
 	until  time.Time // graceMax after the exit
 }
@@ -222,6 +223,7 @@ func (c *command) graceOver() {
 // finish writes the exit record.
 func (c *command) finish() {
 	c.a.disarm(&c.grace)
+	c.a.disarm(&c.lonely)
 	c.done = true
 	c.ring.room(0) // the ring may not have a buffer yet
 	c.ring.append(wire.AppendExit(nil, c.code, time.Now().UnixMilli()))

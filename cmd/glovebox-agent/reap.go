@@ -89,6 +89,40 @@ func (c *command) signal(sig syscall.Signal) *wire.Failure {
 	return nil
 }
 
+const (
+	// lonelyTime is how long a terminal waits for somebody to attach to it. A
+	// host that lost its connection does so at once, one that died never.
+	lonelyTime = 30 * time.Second
+	// hangupGrace is what its command gets to end after SIGHUP.
+	hangupGrace = 5 * time.Second
+)
+
+// alone is called when nobody is attached to the command. One on a terminal
+// is hung up where that lasts: it belongs to its user's connection.
+func (c *command) alone() {
+	if !c.tty || c.done {
+		return
+	}
+	c.lonely.f = c.hangUp
+	c.a.arm(&c.lonely, time.Now().Add(lonelyTime))
+}
+
+func (c *command) hangUp() {
+	if !c.exited {
+		c.signal(syscall.SIGHUP)
+	}
+	c.lonely.f = func() {
+		if c.cgroup == nil {
+			return
+		}
+		k := &killing{a: c.a, cgroup: c.cgroup, sig: syscall.SIGKILL, until: time.Now().Add(killTime)}
+		k.cgroup.hold()
+		k.timer.f = k.pass
+		k.pass()
+	}
+	c.a.arm(&c.lonely, time.Now().Add(hangupGrace))
+}
+
 // killTime bounds how long a tree is hunted.
 const killTime = 10 * time.Second
 

@@ -49,6 +49,7 @@ func (a *agent) start(m *wire.Start) *wire.Failure {
 	if errno == 0 {
 		a.byPID[c.pid] = c
 		a.tick()
+		c.alone()
 		return nil
 	}
 	c.notExecuted(m.Argv[0], absolute(m.Dir, path), errno)

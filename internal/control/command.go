@@ -75,7 +75,7 @@ func (s *session) runCommand(ctx context.Context, req api.RunCommandRequest, tim
 	cmd.begun = s.c.clock.Now()
 	cmd.rec = store.Command{
 		ID: cmd.id, SessionID: s.id, StartedAt: cmd.begun.UnixMilli(),
-		CommandData: store.CommandData{Name: req.Command, Args: req.Args, Cwd: cwd},
+		CommandData: store.CommandData{Name: req.Command, Args: req.Args, Cwd: cwd, Timeout: timeout.Milliseconds(), Stdin: req.Stdin},
 	}
 	if key != nil {
 		key.ResultID = cmd.id

@@ -46,6 +46,9 @@ type Config struct {
 	LogDir string
 	// PreviewURL makes the address of a subdomain.
 	PreviewURL func(subdomain string) string
+	// TakeOver has Recover take over the sessions that a dead server left
+	// running; else they are ended.
+	TakeOver bool
 	// RootToken may use any project; "" for none.
 	RootToken string
 	Version   string

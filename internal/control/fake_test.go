@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 type fakeNode struct {
 	programs map[string]func(*fakeProc) int
 	onStart  func(ctx context.Context, m *fakeMachine) error // may be nil
+	onAdopt  func(m *fakeMachine, state string) error        // nil: nothing can be taken over
 
 	disks fakeDisks
 
@@ -32,6 +34,7 @@ type fakeNode struct {
 	machines map[string]*fakeMachine // that run
 	started  []*fakeMachine
 	closed   bool
+	swept    int
 }
 
 func (n *fakeNode) Capacity() node.Capacity {
@@ -59,6 +62,28 @@ func (n *fakeNode) Start(ctx context.Context, spec node.Spec) (node.Machine, err
 	n.machines[spec.ID] = m
 	n.started = append(n.started, m)
 	return m, nil
+}
+
+// Adopt gives a session a machine on which onAdopt has what ran.
+func (n *fakeNode) Adopt(ctx context.Context, spec node.Spec, state json.RawMessage) (node.Machine, error) {
+	if n.onAdopt == nil {
+		return nil, errors.New("its machine has ended")
+	}
+	m, err := n.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.onAdopt(m.(*fakeMachine), string(state)); err != nil {
+		return nil, errors.Join(err, m.Stop(ctx))
+	}
+	return m, nil
+}
+
+func (n *fakeNode) Sweep(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.swept++
+	return nil
 }
 
 func (n *fakeNode) Status() node.Status {
@@ -112,6 +137,8 @@ type fakeMachine struct {
 
 func (m *fakeMachine) ID() string            { return m.spec.ID }
 func (m *fakeMachine) Done() <-chan struct{} { return m.done }
+
+func (m *fakeMachine) State() json.RawMessage { return json.RawMessage(`"` + m.spec.ID + `"`) }
 
 func (m *fakeMachine) Err() error {
 	m.mu.Lock()

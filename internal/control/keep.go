@@ -175,6 +175,7 @@ func (s *session) tryEnd(final api.SessionStatus, usage store.Usage, kept *store
 	now := s.c.now()
 	rec := s.rec
 	rec.Status, rec.StoppedAt, rec.UpdatedAt = final, now, now
+	rec.Machine, rec.Layers = nil, nil
 	usage.DurationMs = max(0, now-rec.StartedAt)
 	rec.Usage = &usage
 	if err := s.c.store.EndSession(context.Background(), rec, kept); err != nil {

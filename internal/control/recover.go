@@ -10,23 +10,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// Recover puts in order what a server left that died: its sessions end as
-// aborted and their commands as killed, sandboxes and sessions whose start
-// nobody was told of are removed, and so are logs and layers that belong to nothing. Call it once,
-// after the node has ended the machines that were left, and before any other
+// Recover puts in order what a server left that died. Its sessions go on with
+// their commands, where their machines run and can be taken over; else they
+// end as aborted and their commands as killed. Machines of nothing are ended;
+// sandboxes and sessions whose start nobody was told of are removed, and so
+// are logs and layers that belong to nothing. Call it once, before any other
 // call.
 func (c *Control) Recover(ctx context.Context) error {
 	sessions, err := c.store.UnfinishedSessions(ctx)
 	if err != nil {
 		return err
 	}
-	for _, se := range sessions {
-		if err := c.abort(ctx, se); err != nil {
-			return fmt.Errorf("recover session %s: %w", se.ID, err)
+	lost := c.takeOverAll(ctx, sessions)
+	if err := c.node.Sweep(ctx); err != nil {
+		return err
+	}
+	for _, l := range lost {
+		if err := c.abort(ctx, l.session, l.why); err != nil {
+			return fmt.Errorf("recover session %s: %w", l.session.ID, err)
 		}
 	}
 	if len(sessions) > 0 {
-		c.log.Warn("ended sessions of an earlier server that died", "sessions", len(sessions))
+		c.log.Warn("an earlier server died", "took over", len(sessions)-len(lost), "ended", len(lost))
 	}
 	if err := c.sweepLogs(ctx); err != nil {
 		return err
@@ -36,7 +41,7 @@ func (c *Control) Recover(ctx context.Context) error {
 	return nil
 }
 
-func (c *Control) abort(ctx context.Context, se store.Session) error {
+func (c *Control) abort(ctx context.Context, se store.Session, why string) error {
 	if se.Status == api.StatusPending {
 		ids, err := c.store.SessionIDs(ctx, se.SandboxID)
 		if err != nil {
@@ -66,7 +71,8 @@ func (c *Control) abort(ctx context.Context, se store.Session) error {
 	}
 	now := c.now()
 	se.Status, se.AbortedAt, se.StoppedAt, se.UpdatedAt = api.StatusAborted, now, now, now
-	se.Reason = "the server died while it ran"
+	se.Reason = why
+	se.Machine, se.Layers = nil, nil
 	se.Usage = &store.Usage{}
 	if se.StartedAt > 0 {
 		se.Usage.DurationMs = max(0, now-se.StartedAt)

@@ -135,7 +135,7 @@ func rigAt(t *testing.T, dir string, limits api.Limits) *rig {
 	r := &rig{node: &fakeNode{programs: programs(), machines: map[string]*fakeMachine{}}, clock: newClock(), dir: dir}
 	r.c, err = New(Config{
 		Store: st, Node: r.node, Images: fakeImages{testImage}, Clock: r.clock, Limits: limits, LogDir: filepath.Join(dir, "sessions"),
-		PreviewURL: func(s string) string { return "http://" + s + ".localhost" }, RootToken: "root", Version: "test",
+		PreviewURL: func(s string) string { return "http://" + s + ".localhost" }, RootToken: "root", Version: "test", TakeOver: true,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

@@ -67,19 +67,25 @@ func (s *session) run(ctx context.Context, m node.Machine, ports []store.Port) e
 	}
 	now := s.c.clock.Now()
 	s.rec.Status, s.rec.StartedAt = api.StatusRunning, now.UnixMilli()
+	s.rec.Machine, s.rec.Layers = m.State(), recorded(s.layers)
 	if err := s.save(ctx); err != nil {
 		return internal("record session "+s.id, err)
 	}
+	s.runsOn(m, now, ports)
+	s.c.log.Info("session runs", "session", s.id, "sandbox", s.rec.SandboxName, "project", s.project)
+	return nil
+}
+
+// runsOn makes a session that was started at a time use its machine. Held: mu.
+func (s *session) runsOn(m node.Machine, started time.Time, ports []store.Port) {
 	s.machine = m
-	s.setDeadline(now.Add(api.Milliseconds(s.rec.Timeout)))
+	s.setDeadline(started.Add(api.Milliseconds(s.rec.Timeout)))
 	s.c.setRoutes(s, ports)
 	close(s.started)
 	s.c.wg.Go(func() {
 		<-m.Done()
 		s.lost(m.Err())
 	})
-	s.c.log.Info("session runs", "session", s.id, "sandbox", s.rec.SandboxName, "project", s.project)
-	return nil
 }
 
 // errGivenUp: the session was stopped or its sandbox deleted while it started.

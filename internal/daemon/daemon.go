@@ -80,7 +80,8 @@ type closer struct {
 }
 
 // Open takes the data directory and starts everything but the listeners. What
-// an earlier, dead server left running is ended first. On error nothing stays.
+// an earlier, dead server left running is taken over, or, by a OneShot, ended.
+// On error nothing stays.
 func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -102,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 	if err := d.openStores(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.openNode(ctx); err != nil {
+	if err := d.openNode(); err != nil {
 		return nil, err
 	}
 	if err := d.openControl(ctx); err != nil {

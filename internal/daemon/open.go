@@ -51,7 +51,7 @@ func (d *Daemon) imageInUse(digest string) bool {
 	return used || err != nil
 }
 
-func (d *Daemon) openNode(ctx context.Context) error {
+func (d *Daemon) openNode() error {
 	upstream, err := netstack.NewUpstream(d.cfg.DNS)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *Daemon) openNode(ctx context.Context) error {
 	if d.cfg.OneShot {
 		warm = 0
 	}
-	d.node, err = node.New(ctx, node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Warm: warm})
+	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Warm: warm})
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (d *Daemon) openControl(ctx context.Context) (err error) {
 	d.control, err = control.New(control.Config{
 		Store: d.store, Node: d.node, Images: images{d}, Logger: d.log,
 		LogDir: filepath.Join(d.cfg.DataDir, "sessions"), PreviewURL: d.previewURL, Limits: d.cfg.Limits,
-		RootToken: d.token, Version: d.cfg.Version,
+		RootToken: d.token, Version: d.cfg.Version, TakeOver: !d.cfg.OneShot,
 	})
 	if err != nil {
 		return err

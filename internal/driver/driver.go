@@ -8,7 +8,6 @@ package driver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
@@ -71,9 +70,14 @@ type Driver interface {
 	// Start boots a bare machine. On error nothing of it remains. The
 	// machine outlives ctx, which only bounds the start.
 	Start(ctx context.Context, spec Spec) (Machine, error)
+	// Adopt takes over a machine that an earlier server, which has died, left
+	// running: it gets a new cable, and what was saving its disk is over. Of
+	// the guest's connections over the old cable nothing is left. On error
+	// the machine is as before, for Sweep. Layers cannot be mounted into it.
+	Adopt(ctx context.Context, id string) (Machine, error)
 	// Sweep ends and removes what machines of an earlier, dead server left
-	// (processes, cgroups, sockets, files) and returns their IDs. Call it
-	// once, before the first Start.
+	// (processes, cgroups, sockets, files) and returns their IDs. It
+	// leaves those of this driver alone, adopted ones too.
 	Sweep(ctx context.Context) ([]string, error)
 	// Check tells what keeps this host from running machines, one entry a
 	// problem; none means that Start should work.
@@ -120,8 +124,6 @@ type Machine interface {
 	// Err is nil until Done is closed; then ErrStopped, ErrOutOfMemory or
 	// ErrKernel, possibly wrapped.
 	Err() error
-	// State is what a later server needs to take the machine over.
-	State() json.RawMessage
 }
 
 // Disk is a saved writable layer. It is not safe for concurrent use.

@@ -58,6 +58,34 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// TestLonelyTerminal: a terminal whose host died is hung up after a while, with
+// all that runs in it; a command without one goes on.
+func TestLonelyTerminal(t *testing.T) {
+	t.Parallel()
+	g, c := assembled(t)
+	tty := openTerminal(t, c, "bash", "--norc", "-c", "trap '' HUP; sleep 7781 & wait")
+	plain := begin(t, c, guest.Command{Argv: []string{"sleep", "7782"}})
+	count := func(c *guest.Conn, name string) string { return shell(t, c, "pgrep -cfx '"+name+"'").out }
+	for count(c, "sleep 7781") != "1\n" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	c.Close()
+	<-tty.end
+	c2 := connect(t, g)
+	for count(c2, "sleep 7781") != "0\n" {
+		if t.Context().Err() != nil {
+			t.Fatal("it goes on for ever")
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	if got := count(c2, "sleep 7782"); got != "1\n" {
+		t.Errorf("the command without a terminal: %q", got)
+	}
+	if err := c2.Signal(ctx(t), plain, 9, true); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDialPort(t *testing.T) {
 	g, c := assembled(t)
 	if _, err := c.DialPort(ctx(t), 8099); !errors.Is(err, syscall.ECONNREFUSED) {

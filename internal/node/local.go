@@ -54,8 +54,8 @@ type node struct {
 }
 
 // New makes the node of this host. What an earlier, dead server left behind
-// is removed first. Close it.
-func New(ctx context.Context, cfg Config) (Node, error) {
+// is to be taken over, or removed with Sweep, before the first Start. Close it.
+func New(cfg Config) (Node, error) {
 	total, _, err := hostMemory()
 	if err != nil {
 		return nil, err
@@ -69,16 +69,20 @@ func New(ctx context.Context, cfg Config) (Node, error) {
 	if cfg.MaxWarm == 0 {
 		cfg.MaxWarm = 4 * cfg.Warm
 	}
-	swept, err := cfg.Driver.Sweep(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("remove machines of an earlier server: %w", err)
-	}
-	if len(swept) > 0 {
-		cfg.Logger.Info("removed machines of an earlier server", "machines", len(swept))
-	}
 	n := &node{cfg: cfg, log: cfg.Logger, machines: map[*machine]bool{}}
 	n.pool = newPool(n)
 	return n, nil
+}
+
+func (n *node) Sweep(ctx context.Context) error {
+	swept, err := n.cfg.Driver.Sweep(ctx)
+	if err != nil {
+		return fmt.Errorf("remove machines of an earlier server: %w", err)
+	}
+	if len(swept) > 0 {
+		n.log.Info("removed machines of an earlier server", "machines", len(swept))
+	}
+	return nil
 }
 
 func (n *node) Capacity() Capacity {
@@ -103,14 +107,23 @@ func (n *node) Start(ctx context.Context, spec Spec) (Machine, error) {
 	if err := m.SetPolicy(ctx, spec.Policy); err != nil {
 		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 	}
-	n.mu.Lock()
-	if n.machines[m] = true; n.closed {
-		n.mu.Unlock()
-		return nil, errors.Join(driver.ErrStopped, m.Stop(context.WithoutCancel(ctx)))
+	if err := n.give(ctx, m); err != nil {
+		return nil, err
 	}
-	n.mu.Unlock()
 	n.log.Debug("machine claimed", "machine", m.ID(), "session", spec.ID)
 	return m, nil
+}
+
+// give marks a machine as one that holds a session.
+func (n *node) give(ctx context.Context, m *machine) error {
+	n.mu.Lock()
+	n.machines[m] = true
+	closed := n.closed
+	n.mu.Unlock()
+	if closed {
+		return errors.Join(driver.ErrStopped, m.Stop(context.WithoutCancel(ctx)))
+	}
+	return nil
 }
 
 func (n *node) Keep(img image.Image, vcpus int, memoryBytes, diskBytes int64) {

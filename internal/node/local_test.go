@@ -81,7 +81,7 @@ func newNodeAt(t testing.TB, warm int, dir, snapDir string) (node.Node, image.Im
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	n, err := node.New(t.Context(), node.Config{Driver: d, Snapshots: snaps, Logger: log, Warm: warm})
+	n, err := node.New(node.Config{Driver: d, Snapshots: snaps, Logger: log, Warm: warm})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,21 +63,29 @@ func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 	if _, err := rand.Read(m.secret[:]); err != nil {
 		return nil, fmt.Errorf("make secret of machine %s: %w", id, err)
 	}
-	// Deny-all until a session claims the machine: a warm one needs no network.
-	m.net, err = netstack.New(netstack.Config{Cable: dm.Cable(), Policy: egress.DenyAll(), Upstream: n.cfg.Upstream, Hostname: Hostname, Logger: n.cfg.Logger})
-	go n.watch(m)
-	if err != nil {
-		return nil, fmt.Errorf("network of machine %s: %w", id, err)
-	}
 	dctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
-	if m.agent, err = m.dialAgent(dctx); err != nil {
-		return nil, fmt.Errorf("reach agent of machine %s: %w", id, err)
+	// Deny-all until a session claims the machine: a warm one needs no network.
+	if err := n.connect(dctx, m, egress.DenyAll()); err != nil {
+		return nil, err
 	}
 	if err := m.agent.Warmup(dctx); err != nil {
 		return nil, fmt.Errorf("warm up machine %s: %w", id, err)
 	}
 	return m, nil
+}
+
+// connect puts a network on the cable of a machine, and reaches its agent.
+func (n *node) connect(ctx context.Context, m *machine, policy egress.Policy) (err error) {
+	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, Upstream: n.cfg.Upstream, Hostname: Hostname, Logger: n.cfg.Logger})
+	go n.watch(m)
+	if err != nil {
+		return fmt.Errorf("network of machine %s: %w", m.ID(), err)
+	}
+	if m.agent, err = m.dialAgent(ctx); err != nil {
+		return fmt.Errorf("reach agent of machine %s: %w", m.ID(), err)
+	}
+	return nil
 }
 
 // watch closes what hangs on the driver's machine once that has ended, and

@@ -6,6 +6,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -73,6 +74,15 @@ type Node interface {
 	// Start returns a machine that can run commands: a warm one where there
 	// is one, else a new one. The machine outlives ctx.
 	Start(ctx context.Context, spec Spec) (Machine, error)
+	// Adopt takes over the machine of a session that an earlier server, which
+	// has died, left running. spec is as it was for Start, and state what
+	// Machine.State said. Commands, files and listening servers are as they
+	// were; connections of the guest are lost. On error the machine may have
+	// ended. Call it before Sweep.
+	Adopt(ctx context.Context, spec Spec, state json.RawMessage) (Machine, error)
+	// Sweep ends and removes what an earlier server left and Adopt did not
+	// take, once, before the first Start.
+	Sweep(ctx context.Context) error
 	// Keep has the pool hold machines of this image and size for good; others
 	// wait only while they are in demand.
 	Keep(img image.Image, vcpus int, memoryBytes, diskBytes int64)
@@ -95,6 +105,9 @@ type Node interface {
 // guest.ErrClosed).
 type Machine interface {
 	ID() string
+	// State is what a later server needs to take the machine over. It holds
+	// a secret.
+	State() json.RawMessage
 	Done() <-chan struct{}
 	// Err tells, after Done, why: driver.ErrStopped, ErrOutOfMemory, ErrKernel.
 	Err() error

@@ -7,6 +7,7 @@ package store
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 
 	"github.com/glovebox-dev/glovebox/api"
@@ -210,6 +211,11 @@ type SessionData struct {
 	NetworkPolicy    *api.NetworkPolicy `json:"networkPolicy,omitempty"` // with its secrets
 	Usage            *Usage             `json:"usage,omitempty"`         // once over
 	Reason           string             `json:"reason,omitempty"`
+	// Machine is what a later server needs to take the session over, with
+	// secrets, and Layers what it started from on top of its image. Both only
+	// while it runs.
+	Machine json.RawMessage `json:"machine,omitempty"`
+	Layers  []SnapshotLayer `json:"layers,omitempty"`
 }
 
 // Command as stored; its environment, which may hold secrets, is not.
@@ -226,6 +232,8 @@ type CommandData struct {
 	Args       []string `json:"args"`
 	Cwd        string   `json:"cwd"`
 	DurationMs int64    `json:"durationMs,omitempty"`
+	Timeout    int64    `json:"timeout,omitempty"` // milliseconds; 0: none
+	Stdin      bool     `json:"stdin,omitempty"`
 	// LostBytes of output were not kept: they followed the first KeptBytes
 	// of the log, up to its record at ExitOffset.
 	LostBytes  int64 `json:"lostBytes,omitempty"`

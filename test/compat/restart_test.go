@@ -12,7 +12,7 @@ import (
 )
 
 // TestStateOutlivesTheServer: what a server kept is there for the next one,
-// whether it ended in good order or died.
+// whether it ended in good order, or died with all that ran.
 func TestStateOutlivesTheServer(t *testing.T) {
 	server := testserver.Start(t)
 	get := func(b *testserver.Sandbox, resume bool) (out api.SandboxAndSession) {
@@ -45,7 +45,7 @@ func TestStateOutlivesTheServer(t *testing.T) {
 	}
 	sh(running, "cat x; echo 2 >> x", "1\n")
 
-	server.KillAndRestart(t)
+	server.KillAllAndRestart(t)
 	if got := get(running, false); got.Sandbox.Status != api.StatusAborted || got.Session.Reason == "" {
 		t.Errorf("after SIGKILL: %+v", got)
 	}

@@ -70,41 +70,6 @@ func TestManyAtOnce(t *testing.T) {
 	answers.Wait()
 }
 
-// TestKilledServer: a server that dies takes nothing with it that the next one
-// does not clean up, and the next one tells what became of its sandboxes.
-func TestKilledServer(t *testing.T) {
-	server := testserver.Start(t)
-	var made struct {
-		Sandbox struct{ Name string }
-		Session struct{ ID string }
-	}
-	server.Call(t, http.MethodPost, "/v3/sandboxes", map[string]any{"persistent": false, "ports": []int{3000}}, &made)
-	var started struct{ Command struct{ ID string } }
-	server.Call(t, http.MethodPost, "/v2/sandboxes/sessions/"+made.Session.ID+"/cmd",
-		map[string]any{"command": "sh", "args": []string{"-c", "echo begun; sleep 600"}}, &started)
-
-	server.KillAndRestart(t)
-
-	var now struct {
-		Session struct{ Status string }
-	}
-	server.Call(t, http.MethodGet, "/v2/sandboxes/sessions/"+made.Session.ID, nil, &now)
-	if now.Session.Status != "aborted" {
-		t.Errorf("the session of the dead server is %q, want aborted", now.Session.Status)
-	}
-	var cmd struct {
-		Command struct{ ExitCode *int }
-	}
-	server.Call(t, http.MethodGet, "/v2/sandboxes/sessions/"+made.Session.ID+"/cmd/"+started.Command.ID, nil, &cmd)
-	if cmd.Command.ExitCode == nil {
-		t.Error("its command is said to run still")
-	}
-	if r := server.Create(t, nil).Run(t, nil, "echo", "ok"); r.Stdout != "ok\n" {
-		t.Errorf("a new sandbox answered %+v", r)
-	}
-	server.Call(t, http.MethodDelete, "/v2/sandboxes/"+made.Sandbox.Name, nil, nil)
-}
-
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(settle); !ok(); time.Sleep(100 * time.Millisecond) {

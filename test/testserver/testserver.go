@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,6 +126,34 @@ func (s *Server) KillAndRestart(t testing.TB) {
 		t.Fatal(err)
 	}
 	<-s.exited
+	s.launch(t)
+}
+
+// KillAllAndRestart is KillAndRestart of a server whose machines have ended
+// too, as when the host restarts.
+func (s *Server) KillAllAndRestart(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.exited
+	states, err := filepath.Glob(filepath.Join(s.DataDir, "machines", "*", "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range states {
+		var state struct{ PID int }
+		b, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(b, &state)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.PID > 0 { // of a machine that this server has started
+			_ = syscall.Kill(state.PID, syscall.SIGKILL)
+		}
+	}
 	s.launch(t)
 }
 

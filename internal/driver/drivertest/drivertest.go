@@ -83,6 +83,8 @@ func Run(t *testing.T, s Suite) {
 		{"ManyDescriptors", false, manyDescriptors},
 		{"Repeated", false, repeated},
 		{"Sweep", false, sweep},
+		{"Adopt", false, adopt},
+		{"AdoptedEnds", false, adoptedEnds},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.limited && !s.Limited {

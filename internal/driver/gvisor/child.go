@@ -24,10 +24,12 @@ const (
 	// joinVar lists descriptors: files to write "0" to, to join the
 	// machine's control groups.
 	joinVar = "GLOVEBOX_JOIN"
-	// Descriptors that every kernel gets: its own executable, and the end
-	// of a pipe to be closed when layers can be mounted.
+	// Descriptors that every kernel gets: its own executable, the end of a
+	// pipe to be closed when layers can be mounted, and that of one whose
+	// other end is open for as long as the server lives.
 	exeFD   = 3
 	armedFD = 4
+	leaseFD = 5
 	// exitJoin is the exit status when that fails.
 	exitJoin = 125
 	// stubOOMScore and kernelOOMScore are the oom_score_adj of the stub
@@ -58,6 +60,8 @@ func Main() bool {
 	os.Clearenv()
 	_ = unix.Close(exeFD) // it served its purpose
 	unix.CloseOnExec(armedFD)
+	unix.CloseOnExec(leaseFD)
+	sentryhook.Hold(os.NewFile(leaseFD, "lease"))
 	if err := sentryhook.Arm(os.NewFile(armedFD, "armed")); err != nil {
 		fmt.Fprintln(os.Stderr, "arm the layer hook:", err)
 		os.Exit(1)

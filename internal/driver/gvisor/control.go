@@ -111,10 +111,10 @@ func newCable() (host int, guest *os.File, err error) {
 	return fds[0], os.NewFile(uintptr(fds[1]), "guest's cable"), nil
 }
 
-// links is the guest's network: loopback, and the cable as eth0 with the
-// default route. eth0 has no IPv6 address, so IPv6 beyond loopback fails at
+// links is the guest's network: loopback, and the cable as an interface with
+// the default route. That has no IPv6 address, so IPv6 beyond loopback fails at
 // once.
-func links(cable *os.File) *boot.CreateLinksAndRoutesArgs {
+func links(name string, cable *os.File) *boot.CreateLinksAndRoutesArgs {
 	subnet := net.IPNet{
 		IP:   driver.Subnet.Masked().Addr().AsSlice(),
 		Mask: net.CIDRMask(driver.Subnet.Bits(), 32),
@@ -125,13 +125,13 @@ func links(cable *os.File) *boot.CreateLinksAndRoutesArgs {
 			// With a queue a full cable loses packets. Without one gVisor tells
 			// senders of datagrams to try again and has forgotten the datagram
 			// by then: they send empty ones for ever, and cannot be killed.
-			Name: "eth0", MTU: driver.MTU, NumChannels: 1, QDisc: config.QDiscFIFO,
+			Name: name, MTU: driver.MTU, NumChannels: 1, QDisc: config.QDiscFIFO,
 			Addresses: []boot.IPWithPrefix{{Address: driver.GuestAddr.AsSlice(), PrefixLen: driver.Subnet.Bits()}},
 			Routes:    []boot.Route{{Destination: subnet}},
 			// Both ends are memory of this host: nothing to sum up.
 			TXChecksumOffload: true, RXChecksumOffload: true,
 		}},
-		Defaultv4Gateway: boot.DefaultRoute{Name: "eth0", Route: boot.Route{
+		Defaultv4Gateway: boot.DefaultRoute{Name: name, Route: boot.Route{
 			Destination: net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
 			Gateway:     driver.GatewayAddr.AsSlice(),
 		}},

@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,6 +49,7 @@ type Machine struct {
 	disk    *os.File // the writable layer's file
 	console *os.File // read end of PID 1's standard error
 	armed   *os.File // ends when layers can be mounted
+	lease   *os.File // the kernel ends some time after this does
 
 	starting starting // used by Start alone
 
@@ -83,13 +83,6 @@ func (m *Machine) Err() error {
 	default:
 		return nil
 	}
-}
-
-// State implements driver.Machine.
-func (m *Machine) State() json.RawMessage {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.state.marshal()
 }
 
 // Stop implements driver.Machine.
@@ -227,6 +220,7 @@ func (m *Machine) removeAll() error {
 	m.disk.Close()
 	m.console.Close()
 	m.armed.Close()
+	m.lease.Close()
 	if m.group != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 		defer cancel()

@@ -55,6 +55,7 @@ type launch struct {
 	console    *os.File // standard error of PID 1
 	booted     *os.File // gets a byte when the kernel takes calls
 	armed      *os.File // is closed when layers can be mounted
+	lease      *os.File // ends when the server does
 	group      *cgroup.Group
 	v2         bool
 }
@@ -83,7 +84,7 @@ func (d *Driver) spawn(l launch) (*process, error) {
 		Stderr: l.log,
 		Dir:    "/",
 
-		ExtraFiles: []*os.File{d.exe, l.armed},
+		ExtraFiles: []*os.File{d.exe, l.armed, l.lease},
 	}
 	give := func(name string, files ...*os.File) {
 		for _, f := range files {

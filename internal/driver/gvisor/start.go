@@ -108,11 +108,11 @@ func (d *Driver) start(ctx context.Context, spec driver.Spec) (_ *Machine, err e
 
 // starting is what only the start of a machine needs.
 type starting struct {
-	control, log, console, guestCable, booted, bootedKernel, armed, image, store *os.File
+	control, log, console, guestCable, booted, bootedKernel, armed, lease, image, store *os.File
 }
 
 func (s *starting) close() {
-	for _, f := range []*os.File{s.control, s.log, s.console, s.guestCable, s.booted, s.bootedKernel, s.armed, s.image, s.store} {
+	for _, f := range []*os.File{s.control, s.log, s.console, s.guestCable, s.booted, s.bootedKernel, s.armed, s.lease, s.image, s.store} {
 		if f != nil {
 			f.Close()
 		}
@@ -166,12 +166,13 @@ func (m *Machine) makeFiles(_ context.Context, cu *cleanup.Cleanup) (err error) 
 		return err
 	}
 	// Ours, to measure it with.
-	fd, err := unix.FcntlInt(s.store.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
+	if m.disk, err = dup(s.store); err != nil {
 		return err
 	}
-	m.disk = os.NewFile(uintptr(fd), "disk")
 	cu.Add(func() { m.disk.Close() })
+	if m.state.Disk, err = identify(m.disk); err != nil {
+		return err
+	}
 	if s.log, err = os.OpenFile(filepath.Join(m.dir, kernelLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
@@ -188,6 +189,10 @@ func (m *Machine) makeFiles(_ context.Context, cu *cleanup.Cleanup) (err error) 
 		return err
 	}
 	cu.Add(func() { m.armed.Close() })
+	if s.lease, m.lease, err = os.Pipe(); err != nil {
+		return err
+	}
+	cu.Add(func() { m.lease.Close() })
 	s.control, err = bindControl(m.dir)
 	return err
 }
@@ -219,7 +224,7 @@ func (m *Machine) spawn(_ context.Context, cu *cleanup.Cleanup) error {
 	p, err := m.d.spawn(launch{
 		dir: m.dir, spec: spec, confs: confs, cpus: m.spec.VCPUs, memory: m.spec.MemoryBytes,
 		images: []*os.File{s.image}, filestores: []*os.File{s.store},
-		control: s.control, log: s.log, console: s.console, booted: s.bootedKernel, armed: s.armed,
+		control: s.control, log: s.log, console: s.console, booted: s.bootedKernel, armed: s.armed, lease: s.lease,
 		group: m.group, v2: m.group != nil && m.d.parent.Version() == 2,
 	})
 	if err != nil {
@@ -258,7 +263,7 @@ func (m *Machine) awaitBoot(ctx context.Context, _ *cleanup.Cleanup) error {
 
 // run plugs the cable in and starts PID 1.
 func (m *Machine) run(ctx context.Context, _ *cleanup.Cleanup) error {
-	if err := call(ctx, m.dir, boot.ContMgrSetNetworkArgs, links(m.starting.guestCable), nil); err != nil {
+	if err := call(ctx, m.dir, boot.ContMgrSetNetworkArgs, links("eth0", m.starting.guestCable), nil); err != nil {
 		return err
 	}
 	id := containerID

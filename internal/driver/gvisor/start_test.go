@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -171,27 +170,6 @@ func TestSweepSparesReusedPID(t *testing.T) {
 	}
 	if left := leftovers(t, dir); len(left) > 0 {
 		t.Errorf("left %q", left)
-	}
-}
-
-// TestState: what a later server gets is what was saved.
-func TestState(t *testing.T) {
-	d := newDriver(t, t.TempDir(), drivertest.Agent(t))
-	m, err := d.Start(context.Background(), testSpec("state"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Stop(context.Background())
-	var s state
-	if err := json.Unmarshal(m.State(), &s); err != nil {
-		t.Fatal(err)
-	}
-	saved, err := loadState(filepath.Join(d.machines, "state"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.PID == 0 || s.PIDStart == 0 || s.Spec != testSpec("state") || s.PID != saved.PID || s.PIDStart != saved.PIDStart {
-		t.Errorf("state %+v, saved %+v", s, saved)
 	}
 }
 

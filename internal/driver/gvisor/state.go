@@ -29,21 +29,22 @@ type state struct {
 	PIDStart uint64   `json:"pidStart,omitempty"`
 	BootID   string   `json:"bootID"`
 	Layers   []string `json:"layers,omitempty"`
-}
-
-func (s state) marshal() json.RawMessage {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return b
+	// Disk is the writable layer's file, which has no name.
+	Disk fileID `json:"disk"`
+	// Cables counts those that were plugged in after the first one: a name
+	// is used once.
+	Cables int `json:"cables,omitempty"`
 }
 
 // save writes the state atomically. It need not survive a crash of the host,
 // which no machine survives either.
 func (s state) save(dir string) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("save the machine's state: %w", err)
+	}
 	tmp := filepath.Join(dir, stateFile+".new")
-	if err := os.WriteFile(tmp, s.marshal(), 0o600); err != nil {
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return fmt.Errorf("save the machine's state: %w", err)
 	}
 	if err := os.Rename(tmp, filepath.Join(dir, stateFile)); err != nil {

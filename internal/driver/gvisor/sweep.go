@@ -79,21 +79,8 @@ func (d *Driver) sweep(ctx context.Context, id string) error {
 // endProcess ends the process that had this PID and start time, and waits for
 // that; a process that has taken over the PID is left alone.
 func endProcess(ctx context.Context, pid int, start uint64) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", pid, err)
-	}
-	// The start time is read after the descriptor was opened: if it is the
-	// right one, the descriptor is that process's.
-	if now, err := startTime(pid); err != nil || now != start {
-		unix.Close(fd)
-		return nil
-	}
-	p, err := newProcess(pid, fd, false)
-	if err != nil {
+	p, err := findProcess(pid, start)
+	if err != nil || p == nil {
 		return err
 	}
 	p.kill()
@@ -103,4 +90,23 @@ func endProcess(ctx context.Context, pid int, start uint64) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for process %d to end: %w", pid, ctx.Err())
 	}
+}
+
+// findProcess finds the process that has this PID and start time, or nil: it
+// has ended.
+func findProcess(pid int, start uint64) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	// The start time is read after the descriptor was opened: if it is the
+	// right one, the descriptor is that process's.
+	if now, err := startTime(pid); err != nil || now != start {
+		unix.Close(fd)
+		return nil, nil
+	}
+	return newProcess(pid, fd, false)
 }

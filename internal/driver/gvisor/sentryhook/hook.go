@@ -15,6 +15,8 @@
 //	       which ends the tracing; each of its sinks mounts one EROFS image.
 //	Freeze and Thaw (remote calls) stop the guest and write out the tree of its
 //	       writable layer, and let it go on.
+//	Lease  (a remote call, of a server that takes over) keeps the kernel for
+//	       as long as that server lives.
 //
 // gVisor's own Mount call would do all this but leaves the mount without a
 // UniqueID, and a checkpoint of such a machine cannot be restored.
@@ -44,6 +46,7 @@ const (
 	opMount  = "mount"
 	opFreeze = "freeze"
 	opThaw   = "thaw"
+	opLease  = "lease"
 )
 
 func init() { seccheck.RegisterSink(seccheck.SinkDesc{Name: sinkName, New: call}) }
@@ -105,6 +108,8 @@ func call(conf map[string]any, file *fd.FD) (seccheck.Sink, error) {
 		return sink{}, freeze(conf, file)
 	case opThaw:
 		return sink{}, thaw(conf)
+	case opLease:
+		return sink{}, hold(file)
 	default:
 		return nil, fmt.Errorf("sentryhook: unknown operation %v", op)
 	}
