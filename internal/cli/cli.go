@@ -118,7 +118,7 @@ func (a *app) sandboxCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.runCommand(), a.createCommand(), a.execCommand(), a.shCommand(), a.logsCommand(),
 		a.cpCommand(), a.lsCommand(), a.stopCommand(), a.rmCommand(),
-		a.snapshotCommand(), a.forkCommand(),
+		a.snapshotCommand(), a.forkCommand(), a.netCommand(), a.policyCommand(),
 	}
 }
 

@@ -84,6 +84,10 @@ func (a *app) run(ctx context.Context, f runFlags, argv []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, a.endRun(ctx, sandbox, f.remove)) }()
 
+	if f.network == networkLearn {
+		defer func() { err = errors.Join(err, a.tellLearned(ctx, sandbox)) }()
+	}
+
 	if err := putFiles(ctx, sandbox, f.files); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (f *sandboxFlags) register(flags *pflag.FlagSet, timeout string) {
 	flags.StringVar(&f.name, "name", "", "name of the sandbox (default random)")
 	flags.StringVar(&f.image, "image", "", "image to start from (default glovebox/universal)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME to pass on its value here; repeatable")
-	flags.StringVar(&f.network, "network", "", "allow-all, deny-all, or allowed domains with commas between (default allow-all)")
+	flags.StringVar(&f.network, "network", "", "allow-all, deny-all, learn (allow-all, and what would have sufficed), allowed domains with commas between, or @FILE with a policy in JSON (default allow-all)")
 	flags.StringVar(&f.timeout, "timeout", timeout, "how long the sandbox may live")
 	flags.StringVar(&f.memory, "memory", "", "memory that it needs at least; it comes as 2g for each CPU")
 	flags.IntVar(&f.cpus, "cpus", 0, "CPUs: 1 or an even number (default 2)")
@@ -55,10 +55,14 @@ func (f *sandboxFlags) request(a *app) (api.CreateSandboxRequest, error) {
 	if err != nil {
 		return req, err
 	}
+	policy, err := a.parseNetwork(f.network)
+	if err != nil {
+		return req, err
+	}
 	req = api.CreateSandboxRequest{
 		Name: f.name, Image: f.image, Env: env, Resources: resources,
 		Timeout:       timeout,
-		NetworkPolicy: parseNetwork(f.network),
+		NetworkPolicy: policy,
 	}
 	for _, p := range f.ports {
 		req.Ports = append(req.Ports, api.IntOf(int64(p)))
@@ -101,20 +105,6 @@ func (f *sandboxFlags) resources() (*api.Resources, error) {
 		return nil, nil
 	}
 	return &api.Resources{VCPUs: api.IntOf(int64(cpus))}, nil
-}
-
-func parseNetwork(s string) *api.NetworkPolicy {
-	switch s {
-	case "":
-		return nil
-	case api.PolicyAllowAll, api.PolicyDenyAll:
-		return &api.NetworkPolicy{Mode: s}
-	}
-	allow := api.AllowList{}
-	for _, d := range strings.Split(s, ",") {
-		allow = append(allow, api.AllowedDomain{Domain: strings.TrimSpace(d)})
-	}
-	return &api.NetworkPolicy{Allow: &allow}
 }
 
 // commandFlags are what run and exec have in common.
