@@ -31,6 +31,7 @@ const (
 
 	envPublicURL = "GLOVEBOX_PUBLIC_URL"
 	envDNS       = "GLOVEBOX_DNS"
+	envDeny      = "GLOVEBOX_NETWORK_DENY"
 )
 
 // app is one invocation: its streams, environment and global flags.

@@ -44,11 +44,16 @@ func (a *app) startLocal(ctx context.Context, ref string) (*client.Client, func(
 // openOneShot opens a data directory without a warm pool and without previews.
 // Opening it also ends what an earlier process left running there.
 func (a *app) openOneShot(ctx context.Context, dir string) (*daemon.Daemon, error) {
+	deny, err := readDenyList("$"+envDeny, a.getenv(envDeny))
+	if err != nil {
+		return nil, err
+	}
 	return daemon.Open(ctx, daemon.Config{
-		DataDir: dir,
-		Logger:  slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelError})),
-		DNS:     a.getenv(envDNS),
-		OneShot: true,
+		DataDir:     dir,
+		Logger:      slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelError})),
+		DNS:         a.getenv(envDNS),
+		NetworkDeny: deny,
+		OneShot:     true,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/api"
+	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 // maxPolicyFile is more than any policy that a server takes.
@@ -71,4 +72,20 @@ func policyError(file string, err error) error {
 		return fail(file+": "+e.Message, "correct what the message names")
 	}
 	return fmt.Errorf("%s: %w", file, err)
+}
+
+// readDenyList reads the list that flag, or the variable beside it, gives.
+func readDenyList(flag, s string) (egress.DenyList, error) {
+	if file, ok := strings.CutPrefix(s, "@"); ok {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return egress.DenyList{}, fail(flag+": "+err.Error(), "name a file with a name, an address or a range in each line")
+		}
+		s = string(text)
+	}
+	list, err := egress.ParseDenyList(s)
+	if err != nil {
+		return list, fail(flag+": "+err.Error(), "write it like "+flag+" 203.0.114.0/24,internal.example.com,*.internal.example.com")
+	}
+	return list, nil
 }

@@ -19,6 +19,7 @@ type serveFlags struct {
 	listen  string
 	preview string
 	public  string
+	deny    string
 	warm    int
 	limits  limitFlags
 	format  string
@@ -46,6 +47,7 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.StringVar(&f.listen, "listen", a.env(envListen, defaultListen), "address of the HTTP API and the previews ($"+envListen+")")
 	flags.StringVar(&f.preview, "preview-domain", a.getenv(envPreview), "domain below which ports get their addresses ($"+envPreview+")")
 	flags.StringVar(&f.public, "public-url", a.getenv(envPublicURL), "address at which clients reach the API, behind a proxy ($"+envPublicURL+")")
+	flags.StringVar(&f.deny, "network-deny", a.getenv(envDeny), "names, addresses and ranges that no policy opens, with commas between, or @FILE with one a line ($"+envDeny+")")
 	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
 	f.limits.register(flags)
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
@@ -53,6 +55,7 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.Lookup("listen").DefValue = defaultListen
 	flags.Lookup("preview-domain").DefValue = ""
 	flags.Lookup("public-url").DefValue = ""
+	flags.Lookup("network-deny").DefValue = ""
 	return cmd
 }
 
@@ -65,6 +68,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if err != nil {
 		return err
 	}
+	deny, err := readDenyList("--network-deny", f.deny)
+	if err != nil {
+		return err
+	}
 	// The port first: what takes long should not end in a taken port.
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", f.listen)
@@ -74,7 +81,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	defer listener.Close()
 	d, err := daemon.Open(ctx, daemon.Config{
 		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview,
-		FirstToken: a.token, DNS: a.getenv(envDNS), Warm: f.warm, Limits: limits, Logger: log,
+		FirstToken: a.token, DNS: a.getenv(envDNS), NetworkDeny: deny, Warm: f.warm, Limits: limits, Logger: log,
 	})
 	if err != nil {
 		return err

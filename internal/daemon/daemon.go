@@ -19,6 +19,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
 	"github.com/glovebox-dev/glovebox/internal/server"
@@ -41,6 +42,8 @@ type Config struct {
 	FirstToken string
 	// DNS servers, as in GLOVEBOX_DNS; empty: the host's.
 	DNS string
+	// NetworkDeny is what no policy of a sandbox opens.
+	NetworkDeny egress.DenyList
 	// Limits of what sandboxes may ask for; zero: api.DefaultLimits.
 	Limits api.Limits
 	// Warm is how many machines wait for each image in demand.

@@ -65,7 +65,7 @@ func (d *Daemon) openNode() error {
 	if d.cfg.OneShot {
 		warm = 0
 	}
-	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Warm: warm})
+	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Deny: d.cfg.NetworkDeny, Warm: warm})
 	if err != nil {
 		return err
 	}

@@ -22,23 +22,34 @@ func mustReserved(what string, prefixes ...string) []reserved {
 	return out
 }
 
-// never are ranges that no policy opens. The IPv6 ones that carry an IPv4
-// address inside (mapped, compatible, NAT64, 6to4, Teredo) would otherwise
-// be a way round the IPv4 rules.
+// never are ranges that no policy opens: the special-purpose registries of
+// IANA (RFC 6890), less what is private or global, and the addresses at which
+// clouds serve their machines' secrets. The IPv6 ones that carry an IPv4
+// address inside (mapped, compatible, NAT64, 6to4, Teredo) would otherwise be
+// a way round the IPv4 rules. The first that holds an address names the rule.
 var never = slices.Concat(
-	mustReserved("metadata service", "169.254.169.254/32", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::254/128"),
+	mustReserved("metadata service", "169.254.169.254/32", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32",
+		"fd00:ec2::254/128", "fd20:ce::254/128"),
 	mustReserved("this network", "0.0.0.0/8", "::/128"),
 	mustReserved("loopback", "127.0.0.0/8", "::1/128"),
-	mustReserved("link-local", "169.254.0.0/16", "fe80::/10", "fec0::/10"),
+	mustReserved("link-local", "169.254.0.0/16", "fe80::/10"),
+	mustReserved("site-local", "fec0::/10"),
 	mustReserved("multicast", "224.0.0.0/4", "ff00::/8"),
-	mustReserved("reserved or broadcast", "240.0.0.0/4", "192.0.0.0/24"),
-	mustReserved("IPv4 inside IPv6", "::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"),
+	mustReserved("broadcast", "255.255.255.255/32"),
+	mustReserved("reserved", "240.0.0.0/4", "192.0.0.0/24", "100::/64", "100:0:0:1::/64", "5f00::/16"),
+	mustReserved("6to4 relay", "192.88.99.0/24"),
+	mustReserved("IPv4 inside IPv6", "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"),
+	mustReserved("protocol assignments", "2001::/23"),
+	// All but 2000::/3 and the private fc00::/7.
+	mustReserved("not allocated", "::/3", "4000::/2", "8000::/2", "c000::/3", "e000::/4", "f000::/5", "f800::/6", "fe00::/7"),
 )
 
 // private are ranges that open only to a subnets.allow entry inside them.
 var private = slices.Concat(
 	mustReserved("private range", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
 	mustReserved("carrier-grade NAT range", "100.64.0.0/10"),
+	mustReserved("benchmarking range", "198.18.0.0/15"),
+	mustReserved("documentation range", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
 )
 
 // Public reports whether a is an address of the open Internet: neither

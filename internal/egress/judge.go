@@ -51,16 +51,19 @@ type Options struct {
 	// Deny are further ranges that no policy opens: the sandboxes' own
 	// subnet, the control plane's.
 	Deny []netip.Prefix
+	// Server is what the server denies to all sandboxes.
+	Server DenyList
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // Judge applies the policy of one sandbox. Safe for concurrent use.
 type Judge struct {
-	host *HostAddrs
-	deny []netip.Prefix
-	now  func() time.Time
-	log  *Log
+	host   *HostAddrs
+	deny   []netip.Prefix
+	server DenyList
+	now    func() time.Time
+	log    *Log
 
 	mu     sync.Mutex // guards what follows
 	policy Policy
@@ -75,7 +78,7 @@ func NewJudge(o Options) *Judge {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Judge{host: o.Host, deny: slices.Clone(o.Deny), now: o.Now, log: NewLog(), policy: o.Policy, names: newNames()}
+	return &Judge{host: o.Host, deny: slices.Clone(o.Deny), server: o.Server, now: o.Now, log: NewLog(), policy: o.Policy, names: newNames()}
 }
 
 // SetPolicy replaces the policy for every later verdict.
@@ -95,7 +98,21 @@ func (j *Judge) Policy() Policy {
 // Resolve judges whether name may be looked up; query is the type asked for.
 func (j *Judge) Resolve(name, query string) Verdict {
 	name = NormalName(name)
-	return j.Record(Decision{Name: name, Proto: DNS, Query: query}, j.Policy().Resolve(name))
+	v, denied := j.server.name(name)
+	if !denied {
+		v = j.Policy().Resolve(name)
+	}
+	return j.Record(Decision{Name: name, Proto: DNS, Query: query}, v)
+}
+
+// Alias judges a name that an answer to a look-up of name leads on to. The
+// policy has nothing to say about it: whoever is allowed a name is allowed
+// what it stands for. Only a refusal is recorded.
+func (j *Judge) Alias(name, alias string) Verdict {
+	if v, denied := j.server.name(NormalName(alias)); denied {
+		return j.Record(Decision{Name: NormalName(name), Aliases: []string{alias}, Proto: DNS}, v)
+	}
+	return Verdict{Allowed: true}
 }
 
 // Answer judges one address in the answer to a look-up of name. An allowed
@@ -131,10 +148,17 @@ func (j *Judge) Recheck(proto string, addr netip.AddrPort, names []string) Verdi
 	return v
 }
 
+// DeniesNames tells that the server name of each TLS connection must be judged,
+// also of one that no name led to.
+func (j *Judge) DeniesNames() bool { return j.server.names != nil }
+
 // ServerName judges the server name of a TLS connection to addr that was
 // allowed by v. An empty one is a connection that names no server.
 func (j *Judge) ServerName(v Verdict, addr netip.AddrPort, server string) Verdict {
 	server = NormalName(server)
+	if r, denied := j.server.name(server); denied {
+		return j.Record(Decision{Name: server, Addr: addr, Proto: TCP}, r)
+	}
 	if len(v.Names) == 0 || slices.Contains(v.Names, server) {
 		return v
 	}
@@ -164,21 +188,31 @@ func (j *Judge) Record(d Decision, v Verdict) Verdict {
 }
 
 func (j *Judge) connect(proto string, addr netip.AddrPort, names []string) Verdict {
-	a := addr.Addr()
-	if v, ok := hardRule(a); ok {
+	if v, ok := j.hardRule(addr.Addr()); ok {
 		return v
 	}
+	if v, denied := j.server.any(names); denied {
+		return v
+	}
+	return j.Policy().Connect(proto, addr, names)
+}
+
+// hardRule is the hard rules with those of this host and server.
+func (j *Judge) hardRule(a netip.Addr) (Verdict, bool) {
+	if v, ok := hardRule(a); ok {
+		return v, true
+	}
 	if p, ok := findPrefix(j.deny, a); ok {
-		return refuse("internal network", "%s is in %s, the sandboxes' or the server's own network", a, p)
+		return refuse("internal network", "%s is in %s, the sandboxes' or the server's own network", a, p), true
 	}
 	own, err := j.host.contains(a)
 	if err != nil {
-		return refuse("host address", "the host's own addresses cannot be listed: %v", err)
+		return refuse("host address", "the host's own addresses cannot be listed: %v", err), true
 	}
 	if own {
-		return refuse("host address", "%s is an address of the host", a)
+		return refuse("host address", "%s is an address of the host", a), true
 	}
-	return j.Policy().Connect(proto, addr, names)
+	return j.server.addr(a)
 }
 
 // hardRule refuses what no policy opens.

@@ -135,7 +135,7 @@ var hardCases = map[string]string{
 	"127.0.0.1": "loopback", "127.9.9.9": "loopback", "::1": "loopback", "0.0.0.0": "this network", "0.1.2.3": "this network", "::": "this network",
 	"169.254.169.254": "metadata service", "169.254.1.1": "link-local", "fe80::1": "link-local", "fe80::1%eth0": "IPv4 inside IPv6",
 	"100.100.100.200": "metadata service", "fd00:ec2::254": "metadata service", "192.0.0.192": "metadata service",
-	"224.0.0.251": "multicast", "ff02::1": "multicast", "255.255.255.255": "reserved or broadcast", "240.0.0.1": "reserved or broadcast",
+	"224.0.0.251": "multicast", "ff02::1": "multicast", "255.255.255.255": "broadcast", "240.0.0.1": "reserved",
 	"::ffff:1.1.1.1": "IPv4 inside IPv6", "::ffff:127.0.0.1": "IPv4 inside IPv6", "64:ff9b::7f00:1": "IPv4 inside IPv6", "2002:7f00:1::": "IPv4 inside IPv6", "::7f00:1": "IPv4 inside IPv6",
 	"198.51.100.7": "host address", "10.0.0.9": "host address", "2001:db8::7": "host address",
 	"10.88.0.1": "internal network", "10.88.0.3": "internal network",
@@ -169,12 +169,12 @@ func TestHostAddrsFollowsChanges(t *testing.T) {
 	h := NewHostAddrs(func() ([]netip.Addr, error) { return addrs, nil })
 	h.now = func() time.Time { return now }
 	j := NewJudge(Options{Policy: AllowAll(), Host: h})
-	if !j.Connect(TCP, ap("203.0.113.5")).Allowed {
+	if !j.Connect(TCP, ap("203.0.114.5")).Allowed {
 		t.Fatal("refused before it is the host's")
 	}
-	addrs = []netip.Addr{netip.MustParseAddr("203.0.113.5")}
+	addrs = []netip.Addr{netip.MustParseAddr("203.0.114.5")}
 	now = now.Add(hostTTL)
-	if j.Connect(TCP, ap("203.0.113.5")).Allowed {
+	if j.Connect(TCP, ap("203.0.114.5")).Allowed {
 		t.Fatal("allowed although it has become the host's")
 	}
 }

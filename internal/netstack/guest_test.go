@@ -38,6 +38,7 @@ type outside struct {
 	records map[string][]dns.RR // by "name. TYPE"
 	queries []string
 	host    []netip.Addr
+	deny    egress.DenyList
 }
 
 func newOutside() *outside {
@@ -148,7 +149,7 @@ func newPair(t testing.TB, o *outside, p egress.Policy) (*Stack, *guest) {
 		t.Fatal(err)
 	}
 	s, err := New(Config{
-		Cable: fds[0], Policy: p, Hostname: "box", Upstream: o, Dial: o.dial,
+		Cable: fds[0], Policy: p, Hostname: "box", Upstream: o, Dial: o.dial, Deny: o.deny,
 		Host:   egress.NewHostAddrs(func() ([]netip.Addr, error) { return o.host, nil }),
 		Logger: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

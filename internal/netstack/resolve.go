@@ -183,6 +183,11 @@ func (d *resolver) filter(name string, got, resp *dns.Msg) (refused string) {
 			break
 		}
 	}
+	for _, alias := range chain[1:] {
+		if v := d.s.judge.Alias(name, alias); !v.Allowed {
+			return v.Reason
+		}
+	}
 	for _, rr := range got.Answer {
 		h := rr.Header()
 		if h.Class != dns.ClassINET || !passedTypes[h.Rrtype] || !slices.Contains(chain, egress.NormalName(h.Name)) {

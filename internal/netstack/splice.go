@@ -89,17 +89,20 @@ func (s *Stack) guestToOut(f *flow, in *guestConn, out net.Conn, half *atomic.Bo
 }
 
 // guard returns where the guest's bytes go: straight out, or past the check
-// of the server name where the connection is allowed for a name's sake.
+// of the server name where the connection is allowed for a name's sake, or the
+// server denies names.
 func (s *Stack) guard(f *flow, out net.Conn) io.Writer {
 	v := f.verdict
-	if len(v.Names) == 0 {
+	if len(v.Names) == 0 && !s.judge.DeniesNames() {
 		return out
 	}
 	return &serverNameGuard{out: out, allow: func(server string) error {
 		if v := s.judge.ServerName(v, f.dst, server); !v.Allowed {
 			return fmt.Errorf("%w: %s", errAborted, v.Reason)
 		}
-		s.flows.narrow(f, egress.NormalName(server))
+		if len(v.Names) > 0 {
+			s.flows.narrow(f, egress.NormalName(server))
+		}
 		return nil
 	}}
 }

@@ -54,6 +54,8 @@ type Config struct {
 	Dial DialFunc
 	// Host lists the host's own addresses; nil means this host's.
 	Host *egress.HostAddrs
+	// Deny is what no policy opens.
+	Deny egress.DenyList
 	// Logger for what a user would want to know; nil means slog.Default.
 	Logger *slog.Logger
 }
@@ -112,7 +114,7 @@ func New(cfg Config) (*Stack, error) {
 		return nil, fmt.Errorf("attach to the network cable: %w", err)
 	}
 	s := &Stack{cfg: cfg, log: cfg.Logger, link: l, flows: newFlows(), done: make(chan struct{})}
-	s.judge = egress.NewJudge(egress.Options{Policy: cfg.Policy, Host: cfg.Host, Deny: []netip.Prefix{driver.Subnet}})
+	s.judge = egress.NewJudge(egress.Options{Policy: cfg.Policy, Host: cfg.Host, Deny: []netip.Prefix{driver.Subnet}, Server: cfg.Deny})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},

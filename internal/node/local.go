@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
@@ -26,6 +27,8 @@ type Config struct {
 	// Upstream answers the DNS queries that policies allow; nil: the host's
 	// own resolvers.
 	Upstream netstack.Upstream
+	// Deny is what no policy opens.
+	Deny egress.DenyList
 	// MaxVCPUs one sandbox may ask for; 0: twice the host's CPUs, at least 4.
 	MaxVCPUs int
 	// ReserveBytes of the host's memory that no new machine may touch; 0: a

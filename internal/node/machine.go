@@ -77,7 +77,7 @@ func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 
 // connect puts a network on the cable of a machine, and reaches its agent.
 func (n *node) connect(ctx context.Context, m *machine, policy egress.Policy) (err error) {
-	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, Upstream: n.cfg.Upstream, Hostname: Hostname, Logger: n.cfg.Logger})
+	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, Upstream: n.cfg.Upstream, Deny: n.cfg.Deny, Hostname: Hostname, Logger: n.cfg.Logger})
 	go n.watch(m)
 	if err != nil {
 		return fmt.Errorf("network of machine %s: %w", m.ID(), err)
