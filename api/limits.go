@@ -12,6 +12,8 @@ const (
 	MaxImageLength      = 255
 	MaxRegionLength     = 64
 	MaxMounts           = 4
+	MinDriveSize        = 1 << 20 // bytes
+	MaxDriveSize        = 1 << 50 // bytes
 	MaxKeepLast         = 10
 	MinTimeout          = time.Second            // of a session
 	MinCommandTimeout   = 100 * time.Millisecond // of a command

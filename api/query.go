@@ -13,6 +13,7 @@ const (
 	SortCreatedAt       = "createdAt"
 	SortName            = "name"
 	SortStatusUpdatedAt = "statusUpdatedAt"
+	SortUpdatedAt       = "updatedAt"
 )
 
 // Page is the part of a list call that all lists share.
@@ -41,6 +42,13 @@ type ListSessionsQuery struct {
 type ListSnapshotsQuery struct {
 	Page
 	Name string // of the sandbox; "" for all of the project
+}
+
+// ListDrivesQuery is GET /v2/sandboxes/drives, newest first by default.
+type ListDrivesQuery struct {
+	Page
+	SortBy     string // SortCreatedAt, SortUpdatedAt or SortName
+	NamePrefix string
 }
 
 // SnapshotTreeQuery is GET /v2/sandboxes/snapshots/tree. SortDesc walks the
@@ -94,6 +102,22 @@ func ParseListSessions(q url.Values) (ListSessionsQuery, error) {
 func ParseListSnapshots(q url.Values) (ListSnapshotsQuery, error) {
 	page, err := parsePage(q)
 	return ListSnapshotsQuery{Page: page, Name: q.Get("name")}, err
+}
+
+// ParseListDrives reads a query string.
+func ParseListDrives(q url.Values) (ListDrivesQuery, error) {
+	page, err := parsePage(q)
+	out := ListDrivesQuery{Page: page, SortBy: q.Get("sortBy"), NamePrefix: q.Get("namePrefix")}
+	switch out.SortBy {
+	case "":
+		out.SortBy = SortCreatedAt
+	case SortCreatedAt, SortUpdatedAt, SortName:
+	default:
+		if err == nil {
+			err = BadRequest("query sortBy: %q is unknown; use createdAt, updatedAt or name", clip(out.SortBy))
+		}
+	}
+	return out, err
 }
 
 // ParseSnapshotTree reads a query string.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -144,15 +145,34 @@ func ValidateRegions(region string, failover []string) error {
 	return nil
 }
 
+// kernelDirs are the top directories at which the kernel's file systems are.
+var kernelDirs = []string{"proc", "sys", "dev"}
+
+// ValidateDriveSize checks the size in bytes that a drive is to have.
+func ValidateDriveSize(size Int) error {
+	if n, set := size.Get(); set && (n < MinDriveSize || n > MaxDriveSize) {
+		return BadRequest("field maxSizeBytes: %d must be %d to %d", n, int64(MinDriveSize), int64(MaxDriveSize))
+	}
+	return nil
+}
+
 // ValidateMounts checks mount paths and modes; whether a drive exists is not
 // its business.
 func ValidateMounts(mounts map[string]Mount) error {
 	if len(mounts) > MaxMounts {
 		return BadRequest("field mounts: has %d drives, at most %d are allowed", len(mounts), MaxMounts)
 	}
-	for p, m := range mounts {
+	writers := map[string]string{} // path by drive
+	for _, p := range slices.Sorted(maps.Keys(mounts)) {
+		m := mounts[p]
 		if !path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.Contains(p, "\x00") {
 			return BadRequest("field mounts: %q must be an absolute, clean path below /", clip(p))
+		}
+		if len(p) > MaxPathLength {
+			return BadRequest("field mounts: %q is longer than %d bytes", clip(p), MaxPathLength)
+		}
+		if top, _, _ := strings.Cut(p[1:], "/"); slices.Contains(kernelDirs, top) {
+			return BadRequest("field mounts: %q lies in /%s, which is the kernel's; choose another path", clip(p), top)
 		}
 		for other := range mounts {
 			if other != p && strings.HasPrefix(other, p+"/") {
@@ -160,7 +180,12 @@ func ValidateMounts(mounts map[string]Mount) error {
 			}
 		}
 		switch m.Mode {
-		case "", MountReadWrite, MountSnapshot, MountReadOnly:
+		case "", MountReadWrite:
+			if writer, twice := writers[m.Drive]; twice {
+				return BadRequest("field mounts: drive %q is mounted for writing at %q and %q; give one of them the mode snapshot", clip(m.Drive), clip(writer), clip(p))
+			}
+			writers[m.Drive] = p
+		case MountSnapshot, MountReadOnly:
 		default:
 			return BadRequest("field mounts[%q].mode: %q is unknown; use read-write or snapshot", clip(p), clip(m.Mode))
 		}

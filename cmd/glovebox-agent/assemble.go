@@ -20,7 +20,7 @@ func layerDir(i int) string { return "/l" + itoa(i) }
 
 func (a *agent) assembleRequest(p []byte) *wire.Failure {
 	var m wire.Assembly
-	if m.Decode(p) != nil || m.Layers < 1 || m.Layers > maxLayers {
+	if m.Decode(p) != nil || m.Layers < 1 || m.Layers > maxLayers || !validDrives(m.Drives) {
 		return badRequest
 	}
 	if a.assembled {
@@ -54,7 +54,15 @@ func (a *agent) assemble(m *wire.Assembly) error {
 	if err := syscall.Sethostname([]byte(m.Hostname)); err != nil {
 		return opErr("set the hostname", err)
 	}
-	if err := populate(m, &root); err != nil {
+	if err := populate(m); err != nil {
+		return err
+	}
+	for i := range m.Drives {
+		if err := mountDrive(i, &m.Drives[i], m); err != nil {
+			return err
+		}
+	}
+	if err := leaveOldRoot(&root); err != nil {
 		return err
 	}
 	if err := nullStdin(); err != nil {
@@ -72,16 +80,10 @@ func mountRoot(layers int) error {
 	}
 	lower := ""
 	for i := layers - 1; i >= 0; i-- { // the topmost comes first
-		if lower != "" {
-			lower += ":"
-		}
-		lower += layerDir(i)
+		lower += ":" + layerDir(i)
 	}
-	// userxattr: the marks of opaque directories can be read without
-	// CAP_SYS_ADMIN.
-	opt := "lowerdir=" + lower + ",upperdir=" + upperDir + "/u,workdir=" + upperDir + "/w,userxattr"
-	if err := syscall.Mount("overlay", newRootDir, "overlay", 0, opt); err != nil {
-		return opErr("mount the overlay", err)
+	if err := mountOverlay(newRootDir, lower[1:], upperDir); err != nil {
+		return err
 	}
 	for _, d := range []string{"/proc", "/sys", "/dev"} {
 		to := newRootDir + d
@@ -95,31 +97,50 @@ func mountRoot(layers int) error {
 	return nil
 }
 
-// pivot makes the overlay the root and detaches the old one, where this
-// program's own file is: nobody can reach it after that.
+// mountOverlay mounts an overlay of lower, topmost first, under the writable
+// layer that is in upper.
+func mountOverlay(at, lower, upper string) error {
+	// userxattr: the marks of opaque directories can be read without
+	// CAP_SYS_ADMIN.
+	opt := "lowerdir=" + lower + ",upperdir=" + upper + "/u,workdir=" + upper + "/w,userxattr"
+	if err := syscall.Mount("overlay", at, "overlay", 0, opt); err != nil {
+		return opErr("mount the overlay at "+at, err)
+	}
+	return nil
+}
+
+// oldRoot is where the bare machine's root is until it is left for good.
+const oldRoot = "/.glovebox-old"
+
+// pivot makes the overlay the root; the old one stays for a while.
 func pivot() error {
-	const old = newRootDir + "/.glovebox-old"
-	if err := syscall.Mkdir(old, 0o700); err != nil {
+	if err := syscall.Mkdir(newRootDir+oldRoot, 0o700); err != nil {
 		return opErr("make a place for the old root", err)
 	}
-	if err := syscall.PivotRoot(newRootDir, old); err != nil {
+	if err := syscall.PivotRoot(newRootDir, newRootDir+oldRoot); err != nil {
 		return opErr("pivot_root", err)
 	}
 	if err := syscall.Chdir("/"); err != nil {
 		return opErr("enter the root", err)
 	}
-	if err := syscall.Unmount("/.glovebox-old", syscall.MNT_DETACH); err != nil {
+	return nil
+}
+
+// leaveOldRoot detaches the old root, where this program's own file is: nobody
+// can reach it after that.
+func leaveOldRoot(root *keptDir) error {
+	if err := syscall.Unmount(oldRoot, syscall.MNT_DETACH); err != nil {
 		return opErr("detach the old root", err)
 	}
-	if err := syscall.Rmdir("/.glovebox-old"); err != nil {
+	if err := syscall.Rmdir(oldRoot); err != nil {
 		return opErr("remove the old root's place", err)
 	}
-	return nil
+	return root.restoreAll() // it has changed the time
 }
 
 // populate adds what no image brings, or what it may lack, and leaves no
 // trace of it in the times of directories.
-func populate(m *wire.Assembly, root *keptDir) error {
+func populate(m *wire.Assembly) error {
 	k := newKeeper()
 	if !m.Resumed {
 		if err := populateImage(m, k); err != nil {
@@ -135,13 +156,16 @@ func populate(m *wire.Assembly, root *keptDir) error {
 			return err
 		}
 	}
-	if err := restoreExtras(m, k); err != nil {
+	if err := restoreExtras(&m.Extras, k); err != nil {
 		return err
 	}
-	if err := k.restore(); err != nil {
-		return err
+	for i := range m.Drives {
+		k.keep(m.Drives[i].Path)
+		if err := ensureDir(m.Drives[i].Path, 0o755, 0, 0); err != nil {
+			return err
+		}
 	}
-	return root.restoreAll()
+	return k.restore()
 }
 
 // populateImage makes the directories that every sandbox has.

@@ -68,7 +68,7 @@ func (k *keeper) restore() error {
 }
 
 // restoreExtras makes what the layers cannot hold.
-func restoreExtras(m *wire.Assembly, k *keeper) error {
+func restoreExtras(m *wire.Extras, k *keeper) error {
 	for i := range m.Devices {
 		k.keep(m.Devices[i].Path)
 		if err := makeDevice(&m.Devices[i]); err != nil {

@@ -183,12 +183,16 @@ func (c *Control) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// register makes s live, unless the server shuts down.
+// register makes s live, unless the server shuts down or another session
+// writes to one of its drives.
 func (c *Control) register(s *session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
 		return &api.Error{Code: api.CodeUnavailable, Message: "the server is shutting down; try again", RetryAfter: time.Second}
+	}
+	if err := c.writable(s); err != nil {
+		return err
 	}
 	c.live[s.id], c.bySandbox[s.sandboxID] = s, s
 	return nil

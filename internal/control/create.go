@@ -24,7 +24,7 @@ func (p *Project) CreateSandbox(ctx context.Context, req api.CreateSandboxReques
 		return p.answer(ctx, sb)
 	}
 	return once(ctx, p, "create", idempotencyKey, req, find, func(key *store.Key) (*api.SandboxAndSession, error) {
-		pl, err := p.check(req)
+		pl, err := p.check(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (p *Project) create(ctx context.Context, pl *plan, key *store.Key) (*api.Sa
 		key.ResultID = sb.ID
 	}
 	s := c.newSession(se, pl.from.image, sb.Env)
-	if err := c.registerFrom(ctx, s, pl.from); err != nil {
+	if err := p.registerFrom(ctx, s, pl.from, sb.Mounts); err != nil {
 		return nil, err
 	}
 	se.SourceSnapshotID = pl.from.snapshot

@@ -27,7 +27,7 @@ var runtimes = []string{"node26", "node24", "node22", "python3.13"}
 
 // check finds what is wrong with a create call before anything is made. What
 // the sandbox starts from is still missing in the plan: see startFrom.
-func (p *Project) check(req api.CreateSandboxRequest) (*plan, error) {
+func (p *Project) check(ctx context.Context, req api.CreateSandboxRequest) (*plan, error) {
 	c := p.c
 	l := c.cfg.Limits
 	spec := store.SandboxSpec{
@@ -52,7 +52,7 @@ func (p *Project) check(req api.CreateSandboxRequest) (*plan, error) {
 		func() (err error) { ports, err = api.ValidatePorts(req.Ports); return err },
 		func() error { return l.ValidateEnv(req.Env) },
 		func() error { return api.ValidateTags(req.Tags) },
-		func() error { return knownDrives(req.Mounts) },
+		func() (err error) { spec.Mounts, err = p.checkMounts(ctx, req.Mounts); return err },
 		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
 		func() (err error) { spec.KeepLast, err = api.ValidateKeepLast(req.KeepLastSnapshots); return err },
 		func() (err error) { pl.policy, err = parsePolicy(req.NetworkPolicy); return err },
@@ -102,17 +102,6 @@ func inOrder(checks ...func() error) error {
 func optional(i api.Int) *int64 {
 	if v, set := i.Get(); set {
 		return &v
-	}
-	return nil
-}
-
-// knownDrives checks mounts. There are no drives here, so each is unknown.
-func knownDrives(mounts map[string]api.Mount) error {
-	if err := api.ValidateMounts(mounts); err != nil {
-		return err
-	}
-	for _, m := range mounts {
-		return api.NotFound("drive", m.Drive)
 	}
 	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/node"
 )
 
 // fakeDisks are the layers of a fakeNode. Each holds all files up to it, but
@@ -75,6 +77,14 @@ func (n *fakeNode) loadDisk(m *fakeMachine) error {
 	}
 	maps.Copy(m.files, disk.files)
 	maps.Copy(m.dirs, disk.dirs)
+	for _, d := range m.spec.Drives {
+		if disk, err = n.disks.top(d.Layers); err != nil {
+			return err
+		}
+		for p, content := range disk.files {
+			m.files[d.Path+"/"+p] = content
+		}
+	}
 	return nil
 }
 
@@ -105,31 +115,57 @@ func (n *fakeNode) PruneLayers(_ context.Context, keep func(string) bool) (freed
 	return freed, nil
 }
 
-// SaveDisk makes a layer of all files where they are not as they were.
-func (m *fakeMachine) SaveDisk(ctx context.Context, goOn bool) (image.Layer, bool, error) {
+// SaveDisk makes a layer of all files where they are not as they were, and one
+// of those of each drive.
+func (m *fakeMachine) SaveDisk(ctx context.Context, what node.Save) (node.Saved, error) {
 	if m.onSave != nil {
 		if err := m.onSave(); err != nil {
-			return image.Layer{}, false, err
+			return node.Saved{}, err
 		}
 	}
 	m.mu.Lock()
 	if m.err != nil {
 		m.mu.Unlock()
-		return image.Layer{}, false, driver.ErrStopped
+		return node.Saved{}, driver.ErrStopped
 	}
-	disk := fakeDisk{files: maps.Clone(m.files), dirs: maps.Clone(m.dirs), size: int64(len(m.files))}
+	root := maps.Clone(m.files)
+	dirs := maps.Clone(m.dirs)
 	m.mu.Unlock()
-	if !goOn {
+	if !what.GoOn {
 		if err := m.Stop(ctx); err != nil {
-			return image.Layer{}, false, err
+			return node.Saved{}, err
 		}
 	}
-	was, err := m.n.disks.top(m.spec.Layers)
-	if err != nil {
-		return image.Layer{}, false, err
+	out := node.Saved{Drives: make([]*image.Layer, len(m.spec.Drives))}
+	for i, d := range m.spec.Drives {
+		files := map[string]string{}
+		for p, content := range root {
+			if rest, ok := strings.CutPrefix(p, d.Path+"/"); ok {
+				files[rest] = content
+				delete(root, p)
+			}
+		}
+		if d.ReadOnly {
+			continue
+		}
+		var err error
+		if out.Drives[i], err = m.saveLayer(d.Layers, fakeDisk{files: files, size: int64(len(files))}); err != nil {
+			return node.Saved{}, err
+		}
 	}
-	if maps.Equal(was.files, disk.files) {
-		return image.Layer{}, false, nil
+	if what.DrivesOnly {
+		return out, nil
 	}
-	return m.n.disks.add(disk), true, nil
+	var err error
+	out.Layer, err = m.saveLayer(m.spec.Layers, fakeDisk{files: root, dirs: dirs, size: int64(len(root))})
+	return out, err
+}
+
+func (m *fakeMachine) saveLayer(lowers []image.Layer, disk fakeDisk) (*image.Layer, error) {
+	was, err := m.n.disks.top(lowers)
+	if err != nil || maps.Equal(was.files, disk.files) {
+		return nil, err
+	}
+	l := m.n.disks.add(disk)
+	return &l, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/node"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -31,7 +32,7 @@ func (p *Project) ForkSandbox(ctx context.Context, name string, req api.ForkSand
 		if err != nil {
 			return nil, err
 		}
-		pl, err := p.check(create)
+		pl, err := p.check(ctx, create)
 		if err != nil {
 			return nil, err
 		}
@@ -102,11 +103,19 @@ func (p *Project) copyRunning(ctx context.Context, s *session, owner store.Sandb
 	save, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	s.saving.Lock()
-	layer, written, err := s.liveMachine().SaveDisk(save, true)
+	saved, err := s.liveMachine().SaveDisk(save, node.Save{GoOn: true})
+	var states []store.DriveState
+	if err == nil {
+		if states = s.states(saved); len(states) > 0 {
+			err = p.c.store.SaveDrives(ctx, states)
+		}
+	}
 	s.saving.Unlock()
 	if err != nil {
 		return origin{}, false, internal("save the disk of session "+s.id, err)
 	}
+	p.c.mergeDrives(states)
+	written := saved.Layer != nil
 	if !written && rec.SourceSnapshotID == "" {
 		return origin{image: s.image, pinned: rec.Image}, false, nil
 	}
@@ -115,7 +124,7 @@ func (p *Project) copyRunning(ctx context.Context, s *session, owner store.Sandb
 	}
 	layers := recorded(s.layers)
 	if written {
-		layers = append(layers, recorded([]image.Layer{layer})...)
+		layers = append(layers, recorded([]image.Layer{*saved.Layer})...)
 	}
 	sn := p.c.newSnapshot(rec, owner, store.MadeByFork, layers)
 	if err := p.c.store.AddSnapshot(ctx, sn); err != nil {
@@ -147,7 +156,7 @@ func forkRequest(src store.Sandbox, req api.ForkSandboxRequest) (api.CreateSandb
 		Name: req.Name, Image: req.Image, Timeout: req.Timeout, Resources: req.Resources, Persistent: req.Persistent,
 		NetworkPolicy: req.NetworkPolicy, NetworkID: req.NetworkID, Env: maps.Clone(src.Env), Tags: maps.Clone(src.Tags),
 		SnapshotExpiration: req.SnapshotExpiration, KeepLastSnapshots: req.KeepLastSnapshots,
-		Region: req.Region, FailoverRegions: slices.Clone(src.FailoverRegions), Interactive: req.Interactive || src.Interactive,
+		Mounts: forkMounts(src.Mounts), Region: req.Region, FailoverRegions: slices.Clone(src.FailoverRegions), Interactive: req.Interactive || src.Interactive,
 	}
 	for _, port := range src.Ports {
 		out.Ports = append(out.Ports, api.IntOf(int64(port.Port)))

@@ -17,33 +17,38 @@ const saveTimeout = 15 * time.Minute
 
 // keep saves the disk of a machine that is about to end, where the disk is to
 // last: because the sandbox is persistent, or because somebody asked for a
-// snapshot. It returns nil where there is nothing to record. On an error
-// nothing is kept, and the machine may be alive or not.
-func (s *session) keep(m node.Machine, ask *snapshotAsk) (*store.Kept, error) {
+// snapshot. Drives last in any case. It returns nil where there is nothing to
+// record. On an error nothing is kept, and the machine may be alive or not.
+func (s *session) keep(m node.Machine, ask *snapshotAsk) (*store.Kept, []store.DriveState, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
 	sb, err := s.c.store.SandboxByID(ctx, s.sandboxID)
 	if err != nil {
-		return nil, fmt.Errorf("find its sandbox: %w", err)
+		return nil, nil, fmt.Errorf("find its sandbox: %w", err)
 	}
 	s.mu.Lock()
 	discard := s.discard
 	s.mu.Unlock()
-	if ask == nil && (discard || !sb.Persistent) {
-		return nil, nil
+	drivesOnly := ask == nil && (discard || !sb.Persistent)
+	if drivesOnly && !s.writesDrives() {
+		return nil, nil, nil
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	layer, written, err := m.SaveDisk(ctx, false)
+	saved, err := m.SaveDisk(ctx, node.Save{DrivesOnly: drivesOnly})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	states := s.states(saved)
+	if drivesOnly {
+		return nil, states, nil
 	}
 	layers := recorded(s.layers)
-	if written {
-		layers = append(layers, recorded([]image.Layer{layer})...)
+	if saved.Layer != nil {
+		layers = append(layers, recorded([]image.Layer{*saved.Layer})...)
 	} else if source := s.record().SourceSnapshotID; ask == nil && s.c.stillThere(ctx, s.project, source) {
 		s.setKept(source)
-		return nil, nil
+		return nil, states, nil
 	}
 	sn := s.c.newSnapshot(s.record(), sb, store.MadeAutomatically, layers)
 	kept := &store.Kept{Retention: retention(sb)}
@@ -56,7 +61,7 @@ func (s *session) keep(m node.Machine, ask *snapshotAsk) (*store.Kept, error) {
 	}
 	kept.Snapshot = sn
 	s.setKept(sn.ID)
-	return kept, nil
+	return kept, states, nil
 }
 
 func (s *session) setKept(id string) {
@@ -147,16 +152,17 @@ const (
 
 // recordEnd stores the end of a session with what was kept of it, and returns
 // what is kept for good.
-func (s *session) recordEnd(m node.Machine, final api.SessionStatus, usage store.Usage, kept *store.Kept) *store.Kept {
-	err := s.tryEnd(final, usage, kept)
-	for try := 1; err != nil && kept != nil && try < recordTries; try++ {
-		s.c.log.Error("record session and its snapshot; trying again", "session", s.id, "err", err)
+func (s *session) recordEnd(m node.Machine, final api.SessionStatus, usage store.Usage, kept *store.Kept, states []store.DriveState) *store.Kept {
+	some := kept != nil || len(states) > 0
+	err := s.tryEnd(final, usage, kept, states)
+	for try := 1; err != nil && some && try < recordTries; try++ {
+		s.c.log.Error("record session and its disks; trying again", "session", s.id, "err", err)
 		<-s.c.after(recordPause)
-		err = s.tryEnd(final, usage, kept)
+		err = s.tryEnd(final, usage, kept, states)
 	}
-	if err != nil && kept != nil {
+	if err != nil && some {
 		kept, final = nil, s.diskLost(m, err)
-		err = s.tryEnd(final, usage, nil)
+		err = s.tryEnd(final, usage, nil, nil)
 	}
 	if err != nil {
 		s.c.log.Error("record session", "session", s.id, "err", err)
@@ -169,16 +175,16 @@ func (s *session) recordEnd(m node.Machine, final api.SessionStatus, usage store
 
 // tryEnd is one try. Under the lock, so that the session does not seem to be
 // over while its sandbox is not.
-func (s *session) tryEnd(final api.SessionStatus, usage store.Usage, kept *store.Kept) error {
+func (s *session) tryEnd(final api.SessionStatus, usage store.Usage, kept *store.Kept, states []store.DriveState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.c.now()
 	rec := s.rec
 	rec.Status, rec.StoppedAt, rec.UpdatedAt = final, now, now
-	rec.Machine, rec.Layers = nil, nil
+	rec.Machine, rec.Layers, rec.Drives = nil, nil, nil
 	usage.DurationMs = max(0, now-rec.StartedAt)
 	rec.Usage = &usage
-	if err := s.c.store.EndSession(context.Background(), rec, kept); err != nil {
+	if err := s.c.store.EndSession(context.Background(), rec, kept, states...); err != nil {
 		return err
 	}
 	s.rec = rec

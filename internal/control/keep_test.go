@@ -18,11 +18,11 @@ type brokenStore struct {
 	ends atomic.Int32
 }
 
-func (s *brokenStore) EndSession(ctx context.Context, se store.Session, kept *store.Kept) error {
+func (s *brokenStore) EndSession(ctx context.Context, se store.Session, kept *store.Kept, states ...store.DriveState) error {
 	if kept != nil && s.ends.Add(-1) >= 0 {
 		return errors.New("disk full")
 	}
-	return s.Store.EndSession(ctx, se, kept)
+	return s.Store.EndSession(ctx, se, kept, states...)
 }
 
 // The record of a kept disk is tried again; where it stays impossible nobody

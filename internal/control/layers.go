@@ -29,8 +29,12 @@ func (c *Control) spawn(f func(ctx context.Context)) {
 
 // afterEnd does what is due after a session has ended: its snapshot may have
 // made others obsolete, its chain of layers too long, or be the next to expire.
-func (c *Control) afterEnd(kept *store.Kept) {
+func (c *Control) afterEnd(kept *store.Kept, states []store.DriveState) {
 	c.expire()
+	if len(states) > 0 {
+		c.mergeDrives(states)
+		c.prune() // what was kept of them while the session ran
+	}
 	if kept == nil {
 		return
 	}
@@ -139,6 +143,11 @@ func (c *Control) layersInUse(ctx context.Context) (map[string]bool, error) {
 	for _, s := range c.live {
 		for _, l := range s.layers {
 			used[l.Digest] = true
+		}
+		for _, a := range s.drives {
+			for _, l := range a.layers {
+				used[l.Digest] = true
+			}
 		}
 	}
 	return used, nil

@@ -84,9 +84,13 @@ func (c *Control) pinnedImage(ctx context.Context, pinned string) (image.Image, 
 	return img, nil
 }
 
-// registerFrom makes s live, with the layers of what it starts from: from
-// now on they are not pruned.
-func (c *Control) registerFrom(ctx context.Context, s *session, from origin) error {
+// registerFrom makes s live, with the layers of what it starts from and of its
+// drives: from now on they are not pruned.
+func (p *Project) registerFrom(ctx context.Context, s *session, from origin, mounts map[string]api.Mount) error {
+	c := p.c
+	if err := p.findDrives(ctx, s, mounts); err != nil {
+		return err
+	}
 	c.layersMu.RLock()
 	defer c.layersMu.RUnlock()
 	if from.snapshot != "" {
@@ -97,5 +101,12 @@ func (c *Control) registerFrom(ctx context.Context, s *session, from origin) err
 		s.layers = stored(sn.Layers)
 	}
 	s.rec.SourceSnapshotID = from.snapshot
-	return c.register(s)
+	if err := c.register(s); err != nil {
+		return err
+	}
+	if err := p.loadDrives(ctx, s); err != nil {
+		s.abandon()
+		return err
+	}
+	return nil
 }

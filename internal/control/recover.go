@@ -72,7 +72,7 @@ func (c *Control) abort(ctx context.Context, se store.Session, why string) error
 	now := c.now()
 	se.Status, se.AbortedAt, se.StoppedAt, se.UpdatedAt = api.StatusAborted, now, now, now
 	se.Reason = why
-	se.Machine, se.Layers = nil, nil
+	se.Machine, se.Layers, se.Drives = nil, nil, nil
 	se.Usage = &store.Usage{}
 	if se.StartedAt > 0 {
 		se.Usage.DurationMs = max(0, now-se.StartedAt)

@@ -114,7 +114,11 @@ func (p *Project) resume(ctx context.Context, sb store.Sandbox) (s *session, min
 	rec := newRecord(sb, c.now())
 	rec.Notice = noticeOf(sb, last)
 	s = c.newSession(rec, from.image, sb.Env)
-	if err := c.registerFrom(ctx, s, from); err != nil {
+	if err := p.registerFrom(ctx, s, from, sb.Mounts); err != nil {
+		if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeNotFound {
+			// The sandbox is there: nobody is to make it anew.
+			err = api.Errorf(api.CodeConflict, "sandbox %q cannot start: %s; update its mounts, or create the drive", sb.Name, e.Message)
+		}
 		return nil, false, err
 	}
 	if err := c.store.AddSession(context.WithoutCancel(ctx), s.record()); err != nil {

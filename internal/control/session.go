@@ -25,7 +25,8 @@ type session struct {
 	c                      *Control
 	id, project, sandboxID string
 	image                  image.Image
-	layers                 []image.Layer     // of the snapshot that it starts from, on top of the image's
+	layers                 []image.Layer // of the snapshot that it starts from, on top of the image's
+	drives                 []attached
 	env                    map[string]string // of the create call
 	undo                   func()            // of what was recorded, where it does not start; may be nil
 	started, done          chan struct{}

@@ -27,7 +27,7 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 	s.mu.Unlock()
 
 	m, err := s.c.node.Start(ctx, node.Spec{
-		ID: s.id, Image: s.image, Layers: s.layers, VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
+		ID: s.id, Image: s.image, Layers: s.layers, Drives: s.nodeDrives(), VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
 		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy,
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *session) run(ctx context.Context, m node.Machine, ports []store.Port) e
 	}
 	now := s.c.clock.Now()
 	s.rec.Status, s.rec.StartedAt = api.StatusRunning, now.UnixMilli()
-	s.rec.Machine, s.rec.Layers = m.State(), recorded(s.layers)
+	s.rec.Machine, s.rec.Layers, s.rec.Drives = m.State(), recorded(s.layers), s.recordedDrives()
 	if err := s.save(ctx); err != nil {
 		return internal("record session "+s.id, err)
 	}

@@ -116,9 +116,10 @@ func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotA
 	s.endCommands(m)
 	usage := s.measure(m)
 	var kept *store.Kept
+	var states []store.DriveState
 	if final == api.StatusStopped { // else there is no machine to keep anything of
 		var err error
-		if kept, err = s.keep(m, ask); err != nil {
+		if kept, states, err = s.keep(m, ask); err != nil {
 			s.c.log.Error("keep disk", "session", s.id, "sandbox", s.sandboxID, "err", err)
 			if ask != nil && s.goOn(m) {
 				ask.answer(store.Snapshot{}, internal("take a snapshot of session "+s.id, err))
@@ -131,11 +132,11 @@ func (s *session) finish(m node.Machine, final api.SessionStatus, ask *snapshotA
 	s.keepNetwork(m, &usage)
 	s.cancel()
 	s.wg.Wait() // every command has its exit code
-	kept = s.recordEnd(m, final, usage, kept)
+	kept = s.recordEnd(m, final, usage, kept, states)
 	rec := s.record()
 	s.c.log.Info("session ended", "session", s.id, "status", rec.Status, "reason", rec.Reason, "snapshot", rec.KeptSnapshotID, "duration", time.Duration(rec.StoppedAt-rec.StartedAt)*time.Millisecond)
 	s.over()
-	s.c.afterEnd(kept)
+	s.c.afterEnd(kept, states)
 	switch {
 	case ask == nil:
 	case kept != nil:

@@ -72,8 +72,11 @@ func (c *Control) takeOver(ctx context.Context, se store.Session) error {
 	}
 	s := c.newSession(se, img, sb.Env)
 	s.layers = stored(se.Layers)
+	if s.drives, err = c.takeOverDrives(ctx, se); err != nil {
+		return err
+	}
 	m, err := c.node.Adopt(ctx, node.Spec{
-		ID: s.id, Image: img, Layers: s.layers, VCPUs: se.VCPUs, MemoryBytes: int64(se.VCPUs) * api.MemoryPerVCPU << 20,
+		ID: s.id, Image: img, Layers: s.layers, Drives: s.nodeDrives(), VCPUs: se.VCPUs, MemoryBytes: int64(se.VCPUs) * api.MemoryPerVCPU << 20,
 		DiskBytes: c.cfg.Limits.DiskBytes, Policy: policy,
 	}, se.Machine)
 	if err != nil {

@@ -16,7 +16,7 @@ func (p *Project) UpdateSandbox(ctx context.Context, name string, req api.Update
 	if err != nil {
 		return nil, err
 	}
-	change, policy, err := p.c.planUpdate(req)
+	change, policy, err := p.planUpdate(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -81,13 +81,14 @@ func dryRun(sb store.Sandbox, change func(*store.Sandbox) error) (store.Sandbox,
 }
 
 // planUpdate checks req and returns what it does to a sandbox.
-func (c *Control) planUpdate(req api.UpdateSandboxRequest) (func(*store.Sandbox) error, egress.Policy, error) {
-	l := c.cfg.Limits
+func (p *Project) planUpdate(ctx context.Context, req api.UpdateSandboxRequest) (func(*store.Sandbox) error, egress.Policy, error) {
+	c, l := p.c, p.c.cfg.Limits
 	var (
 		policy  egress.Policy
 		vcpus   int
 		timeout int64
 		ports   []int
+		mounts  map[string]api.Mount
 		keep    *api.SnapshotRetention
 	)
 	err := inOrder(
@@ -120,11 +121,11 @@ func (c *Control) planUpdate(req api.UpdateSandboxRequest) (func(*store.Sandbox)
 			}
 			return api.ValidateTags(*req.Tags)
 		},
-		func() error {
-			if req.Mounts == nil {
-				return nil
+		func() (err error) {
+			if req.Mounts != nil {
+				mounts, err = p.checkMounts(ctx, *req.Mounts)
 			}
-			return knownDrives(*req.Mounts)
+			return err
 		},
 		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
 		func() (err error) {
@@ -157,6 +158,9 @@ func (c *Control) planUpdate(req api.UpdateSandboxRequest) (func(*store.Sandbox)
 		}
 		if req.Ports != nil {
 			sb.Ports = withPorts(sb.Ports, ports)
+		}
+		if req.Mounts != nil {
+			sb.Mounts = mounts
 		}
 		if req.SnapshotExpiration.IsSet() {
 			sb.SnapshotExpiration = optional(req.SnapshotExpiration)

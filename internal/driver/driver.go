@@ -105,17 +105,23 @@ type Machine interface {
 	// LayerDir(1), …, in the order given, to be assembled by the agent. Once
 	// in a machine's life, before the agent assembles the root.
 	MountLayers(ctx context.Context, images []string) error
+	// MountDrives gives the guest further disks, to be assembled by the agent:
+	// at DriveDir(0), … a writable layer each, and its layers at
+	// DriveLayerDir(0, 0), …, in the order given. At most once in a machine's
+	// life, after MountLayers and before the agent assembles the root.
+	MountDrives(ctx context.Context, drives []Drive) error
 	// Usage measures.
 	Usage(ctx context.Context) (Usage, error)
 	// Exec runs argv as root with the machine's own means, not the agent's;
 	// the way in when the agent is gone. It returns the exit code.
 	Exec(ctx context.Context, argv []string) (output []byte, code int, err error)
-	// SaveDisk saves the writable layer: it stops the guest's processes, has
+	// SaveDisk saves the writable layers: it stops the guest's processes, has
 	// the kernel tell what was written since the start, and calls use with
-	// that. Then the guest goes on, with goOn, or where anything failed, use
-	// included; else the machine is ended as by Stop. The Disk is not valid
+	// that: first the root's, then the drives', as they were at one moment.
+	// Then the guest goes on, with goOn, or where anything failed, use
+	// included; else the machine is ended as by Stop. A Disk is not valid
 	// after use.
-	SaveDisk(ctx context.Context, goOn bool, use func(Disk) error) error
+	SaveDisk(ctx context.Context, goOn bool, use func([]Disk) error) error
 	// Stop ends the machine, at once and whatever the guest does, removes
 	// all that it left, and waits for that. Idempotent.
 	Stop(ctx context.Context) error
@@ -126,6 +132,13 @@ type Machine interface {
 	Err() error
 }
 
+// Drive is a disk of a machine besides its root.
+type Drive struct {
+	Layers []string // files of EROFS images, bottom first; at most MaxLayers
+	// Bytes bounds the writable layer (ENOSPC beyond).
+	Bytes int64
+}
+
 // Disk is a saved writable layer. It is not safe for concurrent use.
 type Disk interface {
 	// Entries calls yield for everything the guest wrote, parents before
@@ -133,7 +146,7 @@ type Disk interface {
 	// called again, from yield too.
 	Entries(yield func(DiskEntry) error) error
 	// Done says that no more will be read, content neither: a guest that is
-	// to go on need not wait for the rest of use.
+	// to go on need not wait for the rest of use, once all disks are done.
 	Done()
 }
 
@@ -168,9 +181,22 @@ type Extent struct{ Offset, Length int64 }
 // LayerDir is the directory in a bare machine at which layer i is mounted.
 func LayerDir(i int) string { return "/l" + string(rune('0'+i)) }
 
+// DriveDir is the directory in a bare machine that holds the writable layer of
+// drive i, as UpperDir that of the root.
+func DriveDir(i int) string { return "/d" + string(rune('0'+i)) }
+
+// DriveLayerDir is the directory in a bare machine at which layer j of drive i
+// is mounted.
+func DriveLayerDir(i, j int) string { return DriveDir(i) + LayerDir(j)[1:] }
+
 const (
-	// MaxLayers is how many layers a machine takes.
+	// MaxLayers is how many layers the root of a machine takes, and each drive.
 	MaxLayers = 8
+	// MaxDrives is how many drives a machine takes.
+	MaxDrives = 4
+	// EmptyDir is an empty directory of a bare machine: the lower layer of a
+	// drive that has none.
+	EmptyDir = "/empty"
 	// UpperDir is the directory in a bare machine that holds the writable
 	// layer's file system (limited to Spec.DiskBytes).
 	UpperDir = "/up"

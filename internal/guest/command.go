@@ -35,22 +35,30 @@ func (c *Conn) Assemble(ctx context.Context, a Assembly) error {
 	for p, data := range a.Files {
 		m.Files = append(m.Files, wire.File{Path: p, Data: data})
 	}
-	for _, v := range a.Devices {
-		m.Devices = append(m.Devices, wire.Device{Path: v.Path, Mode: v.Mode, UID: v.UID, GID: v.GID,
-			Major: v.Major, Minor: v.Minor, MtimeNS: v.ModTime.UnixNano()})
-	}
-	for p, attrs := range a.Xattrs {
-		for name, v := range attrs {
-			m.Xattrs = append(m.Xattrs, wire.Xattr{Path: p, Name: name, Value: v})
-		}
-	}
-	for name, target := range a.Links {
-		m.Links = append(m.Links, wire.Link{Path: name, Target: target})
+	m.Extras = a.Extras.wire()
+	for _, d := range a.Drives {
+		m.Drives = append(m.Drives, wire.Drive{Path: d.Path, Layers: uint8(min(d.Layers, 255)), ReadOnly: d.ReadOnly, Extras: d.Extras.wire()})
 	}
 	if _, err := c.call(ctx, wire.KindAssemble, m.Append(nil)); err != nil {
 		return fmt.Errorf("assemble the root: %w", err)
 	}
 	return nil
+}
+
+func (x Extras) wire() (out wire.Extras) {
+	for _, v := range x.Devices {
+		out.Devices = append(out.Devices, wire.Device{Path: v.Path, Mode: v.Mode, UID: v.UID, GID: v.GID,
+			Major: v.Major, Minor: v.Minor, MtimeNS: v.ModTime.UnixNano()})
+	}
+	for p, attrs := range x.Xattrs {
+		for name, v := range attrs {
+			out.Xattrs = append(out.Xattrs, wire.Xattr{Path: p, Name: name, Value: v})
+		}
+	}
+	for name, target := range x.Links {
+		out.Links = append(out.Links, wire.Link{Path: name, Target: target})
+	}
+	return out
 }
 
 // StartCommand starts cmd. Errors: ErrNoDir; for a program that cannot be

@@ -85,12 +85,7 @@ type Assembly struct {
 	// but what is asked for here.
 	Resumed  bool
 	Hostname string
-	// Devices and Xattrs (by absolute path and name) that the layers cannot
-	// hold, made in this order after the root is assembled.
-	Devices []Device
-	Xattrs  map[string]map[string][]byte
-	// Links are names that become hard links to what another name is then.
-	Links map[string]string
+	Extras
 	// Dirs are made where missing, with parents, owned by Owner (the
 	// working directory of an image that does not have it).
 	Dirs  []string
@@ -99,6 +94,27 @@ type Assembly struct {
 	// /etc/resolv.conf, /etc/hostname; absolute path to content, root-owned, 0644.
 	// What is there with this content already is left alone.
 	Files map[string][]byte
+	// Drives are mounted after all else is made.
+	Drives []Drive
+}
+
+// Drive is a disk besides the root: an overlay of the layers mounted at
+// driver.DriveLayerDir, bottom first, under the writable one. The i-th of an
+// Assembly is the i-th of the machine. The root of one that has no layers
+// belongs to Assembly.Owner.
+type Drive struct {
+	Path     string // where it is mounted; made where missing
+	Layers   int
+	ReadOnly bool
+	Extras   // with absolute paths, below Path
+}
+
+// Extras are what layers cannot hold, made in this order.
+type Extras struct {
+	Devices []Device
+	Xattrs  map[string]map[string][]byte // by absolute path and name
+	// Links are names that become hard links to what another name is then.
+	Links map[string]string
 }
 
 // Device is a device file.

@@ -37,6 +37,9 @@ func (n *node) Adopt(ctx context.Context, spec Spec, state json.RawMessage) (_ M
 	if m.root.layers, err = n.located(spec.Layers); err != nil {
 		return nil, err
 	}
+	if m.root.drives, err = n.locatedDrives(spec.Drives); err != nil {
+		return nil, err
+	}
 	a, err := n.assembly(m.root)
 	if err != nil {
 		return nil, fmt.Errorf("find what session %s was assembled from: %w", spec.ID, err)

@@ -23,6 +23,7 @@ const Hostname = "sandbox"
 type root struct {
 	img    image.Image
 	layers []image.Layer // of a snapshot, on top
+	drives []Drive
 }
 
 // all are the layers, bottom first.
@@ -31,6 +32,11 @@ func (r root) all() []image.Layer { return slices.Concat(r.img.Layers, r.layers)
 func (r root) check() error {
 	if n := len(r.img.Layers) + len(r.layers); n > driver.MaxLayers {
 		return fmt.Errorf("image %s with %d layers on top: %d are more than the %d that a machine takes: merge some", r.img.Reference, len(r.layers), n, driver.MaxLayers)
+	}
+	for _, d := range r.drives {
+		if n := len(d.Layers); n > driver.MaxLayers {
+			return fmt.Errorf("drive at %s: %d layers are more than the %d that a machine takes: merge some", d.Path, n, driver.MaxLayers)
+		}
 	}
 	return nil
 }
@@ -53,6 +59,9 @@ func (n *node) assemble(ctx context.Context, m *machine, r root) error {
 	if err := m.MountLayers(ctx, paths); err != nil {
 		return fmt.Errorf("mount image %s: %w", r.img.Reference, err)
 	}
+	if err := n.mountDrives(ctx, m, r.drives); err != nil {
+		return err
+	}
 	if err := m.agent.Assemble(ctx, a); err != nil {
 		return fmt.Errorf("assemble image %s: %w", r.img.Reference, err)
 	}
@@ -70,10 +79,13 @@ func (n *node) assembly(r root) (guest.Assembly, error) {
 		Resumed:  len(r.layers) > 0,
 		Hostname: Hostname,
 		Owner:    guest.User{UID: u.UID, GID: u.GID, Groups: u.Groups},
-		Xattrs:   map[string]map[string][]byte{},
+		Extras:   guest.Extras{Xattrs: map[string]map[string][]byte{}},
 		Files: map[string][]byte{
 			"/etc/resolv.conf": []byte("nameserver " + driver.GatewayAddr.String() + "\noptions timeout:5 attempts:2\n"),
 		},
+	}
+	if err := n.addDrives(&a, r.drives); err != nil {
+		return a, err
 	}
 	if !a.Resumed {
 		a.Dirs = []string{r.img.Config.WorkingDir}
@@ -91,17 +103,21 @@ func (n *node) assembly(r root) (guest.Assembly, error) {
 	if err != nil {
 		return a, err
 	}
-	addExtras(&a, extras)
+	a.Extras = guestExtras("", extras)
 	return a, nil
 }
 
-// addExtras adds what the layers cannot hold. Of a file of several names one
-// gets the attributes, and the others become links to it.
-func addExtras(a *guest.Assembly, extras snapshot.Extras) {
-	a.Links = map[string]string{}
+// guestExtras is what the layers of a disk that is mounted at dir cannot hold.
+// Of a file of several names one gets the attributes, and the others become
+// links to it.
+func guestExtras(dir string, extras snapshot.Extras) guest.Extras {
+	a := guest.Extras{Xattrs: map[string]map[string][]byte{}, Links: map[string]string{}}
 	first := map[string]string{} // name of each such file
 	for _, p := range slices.Sorted(maps.Keys(extras)) {
 		x := extras[p]
+		if dir != "" {
+			p = path.Join(dir, p)
+		}
 		if d := x.Device; d != nil {
 			a.Devices = append(a.Devices, guest.Device{Path: p, Mode: d.Mode, UID: d.UID, GID: d.GID, Major: d.Major, Minor: d.Minor, ModTime: d.ModTime})
 		}
@@ -114,13 +130,18 @@ func addExtras(a *guest.Assembly, extras snapshot.Extras) {
 			a.Xattrs[p] = x.Xattrs
 		}
 	}
+	return a
 }
 
 // made lists what an assembly makes, files with their content and directories
 // without: by itself it is no reason to save a disk.
 func made(a guest.Assembly) map[string][]byte {
 	out := maps.Clone(a.Files)
-	for _, d := range append([]string{"/proc", "/sys", "/dev", "/tmp", "/run", "/etc"}, a.Dirs...) {
+	dirs := append([]string{"/proc", "/sys", "/dev", "/tmp", "/run", "/etc"}, a.Dirs...)
+	for _, d := range a.Drives {
+		dirs = append(dirs, d.Path)
+	}
+	for _, d := range dirs {
 		for ; d != "/"; d = path.Dir(d) {
 			out[d] = nil
 		}

@@ -103,7 +103,11 @@ func (n *node) Start(ctx context.Context, spec Spec) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := n.claim(ctx, root{spec.Image, layers}, sz)
+	drives, err := n.locatedDrives(spec.Drives)
+	if err != nil {
+		return nil, err
+	}
+	m, err := n.claim(ctx, root{spec.Image, layers, drives}, sz)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +145,7 @@ func (n *node) claim(ctx context.Context, r root, sz size) (*machine, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if len(r.layers) == 0 {
+	if len(r.layers) == 0 && len(r.drives) == 0 {
 		if m := n.pool.take(r.img, sz); m != nil {
 			return m, nil
 		}

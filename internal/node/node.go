@@ -28,6 +28,7 @@ type Spec struct {
 	// Layers of a snapshot on top of the image's, bottom first; with those of
 	// the image at most driver.MaxLayers. Their digests are enough.
 	Layers      []image.Layer
+	Drives      []Drive // at most driver.MaxDrives
 	VCPUs       int
 	MemoryBytes int64
 	DiskBytes   int64
@@ -153,16 +154,29 @@ type Machine interface {
 	// Done it goes on to answer, and so does NetworkSummary.
 	NetworkLog(ctx context.Context, since uint64, wait bool) (egress.Page, error)
 	NetworkSummary(ctx context.Context) (egress.Summary, error)
-	// SaveDisk keeps what the guest has written since its start as a layer on
+	// SaveDisk keeps what the guest has written since its start as layers on
 	// top of those that it was started from: the guest is frozen, its writable
-	// layer is saved, and with goOn it goes on afterwards, else the machine is
-	// ended (Done is closed when SaveDisk returns). The layer is whole and on
-	// disk for good when it returns. Nothing was written: ok is false, and
-	// there is no layer. On an error the guest goes on, also without goOn, so
-	// that nothing is lost (unless the machine has ended by itself).
-	SaveDisk(ctx context.Context, goOn bool) (l image.Layer, ok bool, err error)
+	// layers are saved as they are at that moment, and with GoOn it goes on
+	// afterwards, else the machine is ended (Done is closed when SaveDisk
+	// returns). The layers are whole and on disk for good when it returns. On
+	// an error the guest goes on, also without GoOn, so that nothing is lost
+	// (unless the machine has ended by itself).
+	SaveDisk(ctx context.Context, what Save) (Saved, error)
 	// Stop ends the machine and waits until nothing of it is left. Idempotent.
 	Stop(ctx context.Context) error
+}
+
+// Save says how a machine's disk is saved, and what of it besides the drives
+// that can be written.
+type Save struct {
+	GoOn       bool
+	DrivesOnly bool // the root is not kept
+}
+
+// Saved are the layers that a save made; nil where nothing was written.
+type Saved struct {
+	Layer  *image.Layer
+	Drives []*image.Layer // in the order of Spec.Drives
 }
 
 // StopTimeout bounds how long Stop may take before it gives up on a clean end.

@@ -17,28 +17,58 @@ import (
 var errNoSnapshots = errors.New("this node keeps no snapshots")
 
 // SaveDisk implements Machine.
-func (m *machine) SaveDisk(ctx context.Context, goOn bool) (l image.Layer, ok bool, err error) {
+func (m *machine) SaveDisk(ctx context.Context, what Save) (Saved, error) {
 	if m.snaps == nil {
-		return image.Layer{}, false, errNoSnapshots
+		return Saved{}, errNoSnapshots
 	}
 	start := time.Now()
 	var frozen time.Duration
-	err = m.Machine.SaveDisk(ctx, goOn, func(d driver.Disk) (err error) {
+	var out Saved
+	err := m.Machine.SaveDisk(ctx, what.GoOn, func(disks []driver.Disk) (err error) {
 		frozen = time.Since(start)
-		l, ok, err = m.snaps.Save(ctx, snapshot.Source{
-			Disk: d, Lowers: m.root.all(), Assembled: m.made,
-			Skip: func(p string) bool { return guest.IsTemp(path.Base(p)) },
-		})
+		out, err = m.save(ctx, disks, what)
 		return err
 	})
 	if err != nil {
-		return image.Layer{}, false, fmt.Errorf("save the disk of machine %s: %w", m.ID(), err)
+		return Saved{}, fmt.Errorf("save the disk of machine %s: %w", m.ID(), err)
 	}
-	if !goOn {
+	if !what.GoOn {
 		<-m.done
 	}
-	m.log.Debug("disk saved", "machine", m.ID(), "layer", l.Digest, "bytes", l.Size, "frozen", frozen, "took", time.Since(start))
-	return l, ok, nil
+	m.log.Debug("disk saved", "machine", m.ID(), "layer", out.Layer, "drives", len(out.Drives), "frozen", frozen, "took", time.Since(start))
+	return out, nil
+}
+
+// save makes layers of the disks of one moment: the root's and the drives'.
+func (m *machine) save(ctx context.Context, disks []driver.Disk, what Save) (out Saved, err error) {
+	if len(disks) != 1+len(m.root.drives) {
+		return out, fmt.Errorf("%d disks instead of %d", len(disks), 1+len(m.root.drives))
+	}
+	one := func(d driver.Disk, lowers []image.Layer, assembled map[string][]byte) (*image.Layer, error) {
+		l, ok, err := m.snaps.Save(ctx, snapshot.Source{
+			Disk: d, Lowers: lowers, Assembled: assembled,
+			Skip: func(p string) bool { return guest.IsTemp(path.Base(p)) },
+		})
+		d.Done() // also where there is no layer
+		if err != nil || !ok {
+			return nil, err
+		}
+		return &l, nil
+	}
+	if what.DrivesOnly {
+		disks[0].Done()
+	} else if out.Layer, err = one(disks[0], m.root.all(), m.made); err != nil {
+		return out, err
+	}
+	out.Drives = make([]*image.Layer, len(m.root.drives))
+	for i, d := range m.root.drives {
+		if d.ReadOnly {
+			disks[1+i].Done()
+		} else if out.Drives[i], err = one(disks[1+i], d.Layers, nil); err != nil {
+			return out, fmt.Errorf("drive at %s: %w", d.Path, err)
+		}
+	}
+	return out, nil
 }
 
 func (n *node) MergeLayers(ctx context.Context, base, layers []image.Layer) (image.Layer, error) {
@@ -82,6 +112,11 @@ func (n *node) PruneLayers(ctx context.Context, keep func(digest string) bool) (
 	for m := range n.machines {
 		for _, l := range m.root.layers {
 			used[l.Digest] = true
+		}
+		for _, d := range m.root.drives {
+			for _, l := range d.Layers {
+				used[l.Digest] = true
+			}
 		}
 	}
 	n.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/node"
 )
 
 // fill makes so many small files of about 3 KB, 25 in a directory.
@@ -41,8 +42,8 @@ func BenchmarkSave(b *testing.B) {
 			s := newSaved(b, 0)
 			l.make(s)
 			for b.Loop() {
-				if _, ok, err := s.m.SaveDisk(b.Context(), true); !ok || err != nil {
-					b.Fatal(ok, err)
+				if saved, err := s.m.SaveDisk(b.Context(), node.Save{GoOn: true}); saved.Layer == nil || err != nil {
+					b.Fatal(saved, err)
 				}
 			}
 		})

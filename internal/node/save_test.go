@@ -69,6 +69,7 @@ type saved struct {
 	n      node.Node
 	img    image.Image
 	layers []image.Layer
+	drives []node.Drive
 	m      node.Machine
 }
 
@@ -82,7 +83,7 @@ func newSaved(t testing.TB, warm int) *saved {
 func (s *saved) start() {
 	s.t.Helper()
 	sp := spec(s.img)
-	sp.Layers = s.layers
+	sp.Layers, sp.Drives = s.layers, s.drives
 	m, err := s.n.Start(s.t.Context(), sp)
 	if err != nil {
 		s.t.Fatal(err)
@@ -93,7 +94,7 @@ func (s *saved) start() {
 // stop saves and ends the machine; the next one has one layer more.
 func (s *saved) stop() bool {
 	s.t.Helper()
-	l, ok, err := s.m.SaveDisk(s.t.Context(), false)
+	saved, err := s.m.SaveDisk(s.t.Context(), node.Save{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -102,10 +103,15 @@ func (s *saved) stop() bool {
 	default:
 		s.t.Fatal("the machine is alive after SaveDisk")
 	}
-	if ok {
-		s.layers = append(s.layers, l)
+	for i, l := range saved.Drives {
+		if l != nil {
+			s.drives[i].Layers = append(s.drives[i].Layers, *l)
+		}
 	}
-	return ok
+	if saved.Layer != nil {
+		s.layers = append(s.layers, *saved.Layer)
+	}
+	return saved.Layer != nil
 }
 
 func (s *saved) sh(script string) string {
@@ -160,7 +166,7 @@ func TestSaveUntouched(t *testing.T) {
 	if s.stop() {
 		t.Error("a resumed machine in which nothing was written has a layer")
 	}
-	if _, _, err := s.m.SaveDisk(t.Context(), true); err == nil {
+	if _, err := s.m.SaveDisk(t.Context(), node.Save{GoOn: true}); err == nil {
 		t.Error("an ended machine was saved")
 	}
 }

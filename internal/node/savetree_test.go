@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/node"
 )
 
 // everything makes one of each kind of file, in a tree and in directories of
@@ -222,12 +224,11 @@ END
 	while [ ! -s /root/b ]; do :; done`)
 	first := s.m
 	for range 3 {
-		l, ok, err := first.SaveDisk(t.Context(), true)
-		if err != nil || !ok {
-			t.Fatal(ok, err)
+		saved, err := first.SaveDisk(t.Context(), node.Save{GoOn: true})
+		if err != nil || saved.Layer == nil {
+			t.Fatal(saved, err)
 		}
-		s.layers = s.layers[:0]
-		s.layers = append(s.layers, l)
+		s.layers = append(s.layers[:0], *saved.Layer)
 		s.start()
 		got := strings.Fields(s.sh("cat /root/a; echo; cat /root/b"))
 		a, b := number(t, got[0]), number(t, got[1])
@@ -269,9 +270,9 @@ func TestSaveOnFullDisk(t *testing.T) {
 	s.start()
 	s.sh("head -c 5000000 /dev/urandom >/root/f")
 	for _, goOn := range []bool{true, false} {
-		_, ok, err := s.m.SaveDisk(t.Context(), goOn)
-		if ok || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "disk is full") {
-			t.Errorf("go on %v: %v, %v", goOn, ok, err)
+		saved, err := s.m.SaveDisk(t.Context(), node.Save{GoOn: goOn})
+		if saved.Layer != nil || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "disk is full") {
+			t.Errorf("go on %v: %v, %v", goOn, saved, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(small, "layers", "sha256-*")); len(left) > 0 {
 			t.Errorf("left are %q", left)

@@ -49,6 +49,11 @@ type Project interface {
 	SnapshotTree(ctx context.Context, q api.SnapshotTreeQuery) (*api.SnapshotTree, error)
 	DeleteSnapshot(ctx context.Context, id string) (*api.Snapshot, error)
 
+	GetDrive(ctx context.Context, nameOrID string) (*api.Drive, error)
+	CreateDrive(ctx context.Context, name string, req api.CreateDriveRequest) (drive *api.Drive, made bool, err error)
+	ListDrives(ctx context.Context, q api.ListDrivesQuery) (*api.DrivesPage, error)
+	DeleteDrive(ctx context.Context, nameOrID string) (*api.Drive, error)
+
 	RunCommand(ctx context.Context, sessionID string, req api.RunCommandRequest, idempotencyKey string) (*api.Command, error)
 	GetCommand(ctx context.Context, sessionID, id string) (*api.Command, error)
 	WaitCommand(ctx context.Context, sessionID, id string) (*api.Command, error)

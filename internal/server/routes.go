@@ -60,10 +60,10 @@ func routes() []route {
 			{method: get, path: base + "/snapshots/tree", handle: (*call).snapshotTree},
 			{method: get, path: base + "/snapshots/{snapshot}", handle: (*call).getSnapshot},
 			{method: del, path: base + "/snapshots/{snapshot}", handle: (*call).deleteSnapshot},
-			{method: get, path: base + "/drives", handle: unsupported("drives")},
-			{method: get, path: base + "/drives/{drive}", handle: unsupported("drives")},
-			{method: post, path: base + "/drives/{drive}", handle: unsupported("drives")},
-			{method: del, path: base + "/drives/{drive}", handle: unsupported("drives")},
+			{method: get, path: base + "/drives", handle: (*call).listDrives},
+			{method: get, path: base + "/drives/{drive}", handle: (*call).getDrive},
+			{method: post, path: base + "/drives/{drive}", handle: (*call).createDrive},
+			{method: del, path: base + "/drives/{drive}", handle: (*call).deleteDrive},
 		}...)
 	}
 	return table

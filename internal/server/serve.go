@@ -146,13 +146,6 @@ func (c *call) logAccess(start time.Time) {
 		slog.Duration("took", time.Since(start)), slog.String("remote", c.r.RemoteAddr))
 }
 
-// unsupported answers a part of the API that this version does not have.
-func unsupported(what string) handler {
-	return func(*call) error {
-		return api.BadRequest("%s: not supported by this version yet", what)
-	}
-}
-
 func (c *call) healthz() error {
 	h := c.s.health()
 	status := http.StatusOK

@@ -108,6 +108,20 @@ CREATE INDEX snapshots_named ON snapshots (project, sandbox_name, created_at, id
 CREATE INDEX snapshots_sandbox ON snapshots (sandbox, seq);
 CREATE INDEX snapshots_parent ON snapshots (parent, seq) WHERE parent <> '';
 CREATE INDEX snapshots_expiring ON snapshots (expires_at) WHERE status = 'created' AND expires_at > 0;
+`, `
+CREATE TABLE drives (
+	id TEXT PRIMARY KEY,
+	project TEXT NOT NULL,
+	name TEXT NOT NULL,
+	region TEXT NOT NULL,
+	max_bytes INTEGER NOT NULL,
+	created_at INTEGER NOT NULL,
+	updated_at INTEGER NOT NULL,
+	layers TEXT NOT NULL,
+	UNIQUE (project, name)
+) STRICT;
+CREATE INDEX drives_created ON drives (project, created_at, id);
+CREATE INDEX drives_updated ON drives (project, updated_at, id);
 `}
 
 // migrate brings the database to the version of this program.

@@ -79,12 +79,15 @@ func (s *sqliteStore) UpdateSession(ctx context.Context, se Session) error {
 	return s.EndSession(ctx, se, nil)
 }
 
-func (s *sqliteStore) EndSession(ctx context.Context, se Session, kept *Kept) error {
+func (s *sqliteStore) EndSession(ctx context.Context, se Session, kept *Kept, states ...DriveState) error {
 	err := s.update(ctx, lasting, func(tx *sql.Tx) error {
 		if kept != nil {
 			if err := keep(ctx, tx, se, kept); err != nil {
 				return err
 			}
+		}
+		if err := saveDrives(ctx, tx, states); err != nil {
+			return err
 		}
 		return updateSession(ctx, tx, se)
 	})

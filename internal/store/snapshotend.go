@@ -66,21 +66,24 @@ func (s *sqliteStore) ExpireSnapshots(ctx context.Context, now int64) (int, int6
 }
 
 func (s *sqliteStore) ReplaceLayers(ctx context.Context, id string, old, layers []SnapshotLayer) error {
-	err := s.update(ctx, lasting, func(tx *sql.Tx) error {
-		was, err := encode(old)
-		if err != nil {
-			return err
-		}
-		now, err := encode(layers)
-		if err != nil {
-			return err
-		}
-		return one(tx.ExecContext(ctx, "UPDATE snapshots SET layers = ? WHERE id = ? AND status = 'created' AND layers = ?", now, id, was))
-	})
+	err := s.replaceLayers(ctx, "UPDATE snapshots SET layers = ? WHERE id = ? AND status = 'created' AND layers = ?", id, old, layers)
 	if err != nil {
 		return fmt.Errorf("replace layers of snapshot %s: %w", id, err)
 	}
 	return nil
+}
+
+// replaceLayers runs an update of new layers, id and old layers.
+func (s *sqliteStore) replaceLayers(ctx context.Context, update, id string, old, layers []SnapshotLayer) error {
+	was, err := encode(old)
+	if err != nil {
+		return err
+	}
+	now, err := encode(layers)
+	if err != nil {
+		return err
+	}
+	return s.update(ctx, lasting, func(tx *sql.Tx) error { return one(tx.ExecContext(ctx, update, now, id, was)) })
 }
 
 func (s *sqliteStore) LayersInUse(ctx context.Context) (map[string]bool, error) {
@@ -89,7 +92,8 @@ func (s *sqliteStore) LayersInUse(ctx context.Context) (map[string]bool, error) 
 		err := r.Scan(&digest)
 		return digest, err
 	}
-	list, err := query(ctx, s.read, scan, "SELECT DISTINCT l.value ->> '$.digest' FROM snapshots n, json_each(n.layers) l WHERE n.status = 'created'")
+	list, err := query(ctx, s.read, scan, `SELECT l.value ->> '$.digest' FROM snapshots n, json_each(n.layers) l WHERE n.status = 'created'
+		UNION SELECT l.value ->> '$.digest' FROM drives d, json_each(d.layers) l`)
 	if err != nil {
 		return nil, fmt.Errorf("list layers in use: %w", err)
 	}

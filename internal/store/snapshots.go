@@ -31,7 +31,7 @@ type Snapshots interface {
 	// still has the layers old; ErrNotFound otherwise.
 	ReplaceLayers(ctx context.Context, id string, old, layers []SnapshotLayer) error
 	// LayersInUse are the digests of the layers of all snapshots that are not
-	// deleted.
+	// deleted, and of all drives.
 	LayersInUse(ctx context.Context) (map[string]bool, error)
 	// ImageInUse tells whether a sandbox that can start again, a session that
 	// is not over, or a snapshot that is not deleted was made from the image of

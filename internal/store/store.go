@@ -75,8 +75,9 @@ type Store interface {
 	UpdateSession(ctx context.Context, se Session) error
 	// EndSession is UpdateSession with what the session's end left: all of it
 	// is stored or nothing. The snapshot becomes the sandbox's current one,
-	// unless its owner chose another while the session ran.
-	EndSession(ctx context.Context, se Session, kept *Kept) error
+	// unless its owner chose another while the session ran. The states are of
+	// the drives that it wrote.
+	EndSession(ctx context.Context, se Session, kept *Kept, states ...DriveState) error
 	ListSessions(ctx context.Context, project string, q api.ListSessionsQuery) (list []Session, next string, err error)
 	// UnfinishedSessions are those whose status is not Over, of all projects.
 	UnfinishedSessions(ctx context.Context) ([]Session, error)
@@ -97,6 +98,7 @@ type Store interface {
 	ListCommands(ctx context.Context, sessionID string) ([]Command, error)
 
 	Snapshots
+	Drives
 
 	// FindKey returns what a key was used for, where that was after since.
 	// Older keys are forgotten.
@@ -212,10 +214,19 @@ type SessionData struct {
 	Usage            *Usage             `json:"usage,omitempty"`         // once over
 	Reason           string             `json:"reason,omitempty"`
 	// Machine is what a later server needs to take the session over, with
-	// secrets, and Layers what it started from on top of its image. Both only
-	// while it runs.
+	// secrets, Layers what it started from on top of its image, and Drives what
+	// it has besides. All only while it runs.
 	Machine json.RawMessage `json:"machine,omitempty"`
 	Layers  []SnapshotLayer `json:"layers,omitempty"`
+	Drives  []SessionDrive  `json:"drives,omitempty"`
+}
+
+// SessionDrive is a drive in a session, with the layers that it started with.
+type SessionDrive struct {
+	ID       string          `json:"id"`
+	Path     string          `json:"path"`
+	ReadOnly bool            `json:"readOnly,omitempty"`
+	Layers   []SnapshotLayer `json:"layers"`
 }
 
 // Command as stored; its environment, which may hold secrets, is not.

@@ -39,6 +39,16 @@ async function ok(args, env) {
 }
 
 describe("sandbox", { concurrency: 2 }, () => {
+  test("drives are made, mounted, listed and deleted", async () => {
+    const [drive, name] = [uniqueName("cli-drive"), uniqueName("cli")];
+    assert.match((await ok(["drives", "get-or-create", drive, "--max-size", String(8 << 20), ...EXPLICIT])).stderr, new RegExp(`${drive} ready`));
+    await ok(["create", "--name", name, "--non-persistent", "--timeout", "10m", "--mount", `${drive}:/data`, ...EXPLICIT]);
+    assert.match((await ok(["drives", "list", "--name-prefix", drive, ...EXPLICIT])).stdout, new RegExp(`${drive}.*${name}`));
+    assert.notEqual((await cli(["drives", "delete", drive, ...EXPLICIT])).code, 0);
+    await ok(["rm", name, ...EXPLICIT]);
+    await ok(["drives", "delete", drive, ...EXPLICIT]);
+  });
+
   test("create, list, exec, cp, stop and rm with token, scope and project", async () => {
     const name = uniqueName("cli");
     const created = await ok(["create", "--name", name, "--non-persistent", "--publish-port", "3000", "--timeout", "10m", ...EXPLICIT]);

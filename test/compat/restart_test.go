@@ -58,3 +58,47 @@ func TestStateOutlivesTheServer(t *testing.T) {
 	}
 	sh(stopped, "cat x", "1\n")
 }
+
+// TestDrivesOutliveTheServer: what a drive held last is there for the next
+// server, and the drive is free, whether the one before ended in good order or
+// died.
+func TestDrivesOutliveTheServer(t *testing.T) {
+	server := testserver.Start(t)
+	server.Call(t, http.MethodPost, "/v2/sandboxes/drives/d", nil, nil)
+	mounts := map[string]any{"persistent": false, "mounts": map[string]any{"/data": map[string]any{"drive": "d"}}}
+	sh := func(b *testserver.Sandbox, script, want string) {
+		t.Helper()
+		if got := b.Run(t, nil, "sh", "-c", script); got.Stdout != want || got.ExitCode != 0 {
+			t.Errorf("%s: %+v, want %q", script, got, want)
+		}
+	}
+	attached := func() string {
+		t.Helper()
+		var out api.DriveResponse
+		server.Call(t, http.MethodGet, "/v2/sandboxes/drives/d", nil, &out)
+		return out.Drive.CurrentSandboxName
+	}
+	b := server.Create(t, mounts)
+	sh(b, "echo 1 >> /data/x", "")
+	if got := attached(); got != b.Name {
+		t.Errorf("attached to %q", got)
+	}
+	server.Restart(t)
+	if got := attached(); got != "" {
+		t.Errorf("after SIGTERM: attached to %q", got)
+	}
+	b = server.Create(t, mounts)
+	sh(b, "cat /data/x; echo 2 >> /data/x", "1\n")
+	server.KillAndRestart(t) // the next server takes it over
+	if got := attached(); got != b.Name {
+		t.Errorf("taken over: attached to %q", got)
+	}
+	sh(b, "cat /data/x; echo 3 >> /data/x", "1\n2\n")
+	server.Call(t, http.MethodPost, "/v2/sandboxes/sessions/"+b.Session+"/stop", nil, nil)
+	sh(server.Create(t, mounts), "cat /data/x; echo 4 >> /data/x", "1\n2\n3\n")
+	server.KillAllAndRestart(t)
+	if got := attached(); got != "" {
+		t.Errorf("after SIGKILL: attached to %q", got)
+	}
+	sh(server.Create(t, mounts), "cat /data/x", "1\n2\n3\n")
+}

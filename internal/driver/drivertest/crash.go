@@ -36,7 +36,7 @@ func (s Suite) crash(t *testing.T, dir string) {
 			os.Exit(1)
 		}
 		if i == 2 { // dies with its guest frozen
-			go m.SaveDisk(t.Context(), true, func(driver.Disk) error { //nolint:errcheck // it never returns
+			go m.SaveDisk(t.Context(), true, func([]driver.Disk) error { //nolint:errcheck // it never returns
 				close(frozen)
 				select {}
 			})
@@ -142,7 +142,8 @@ func adoptedEnds(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = m.SaveDisk(b.ctx, false, func(d driver.Disk) error {
+	err = m.SaveDisk(b.ctx, false, func(disks []driver.Disk) error {
+		d := disks[0]
 		checkTree(t, entries(t, d))
 		return nil
 	})

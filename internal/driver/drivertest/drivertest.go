@@ -70,6 +70,7 @@ func Run(t *testing.T, s Suite) {
 		{"Sizes", false, sizes},
 		{"Disk", false, disk},
 		{"SaveDisk", false, saveDisk},
+		{"Drives", false, drives},
 		{"SaveDiskFails", false, saveDiskFails},
 		{"StopWhileSaving", false, stopWhileSaving},
 		{"TaskLimit", true, taskLimit},

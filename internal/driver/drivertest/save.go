@@ -46,8 +46,9 @@ func saveDisk(t *testing.T, b *bench) {
 	b.sh(t, m, "tree", upper)
 	for _, goOn := range []bool{true, true, false} {
 		called := false
-		err := m.SaveDisk(b.ctx, goOn, func(d driver.Disk) error {
+		err := m.SaveDisk(b.ctx, goOn, func(disks []driver.Disk) error {
 			called = true
+			d := disks[0]
 			select {
 			case <-m.Done():
 				t.Error("it ended before its disk was used")
@@ -71,7 +72,7 @@ func saveDisk(t *testing.T, b *bench) {
 	if err := m.Err(); !errors.Is(err, driver.ErrStopped) {
 		t.Errorf("it ended with %v", err)
 	}
-	err := m.SaveDisk(b.ctx, true, func(driver.Disk) error { t.Error("an ended machine has a disk"); return nil })
+	err := m.SaveDisk(b.ctx, true, func([]driver.Disk) error { t.Error("an ended machine has a disk"); return nil })
 	if !errors.Is(err, driver.ErrStopped) {
 		t.Errorf("an ended machine: %v", err)
 	}
@@ -156,7 +157,7 @@ func checkSparse(t *testing.T, e driver.DiskEntry) {
 // saveDiskFails: whatever goes wrong, the guest goes on.
 func saveDiskFails(t *testing.T, b *bench) {
 	m := b.start(t, small("save"))
-	never := func(driver.Disk) error { t.Error("there is a disk"); return nil }
+	never := func([]driver.Disk) error { t.Error("there is a disk"); return nil }
 	if err := m.SaveDisk(b.ctx, false, never); err == nil {
 		t.Error("a root that was never made is saved")
 	}
@@ -169,7 +170,7 @@ func saveDiskFails(t *testing.T, b *bench) {
 	b.sh(t, m, "true")
 	broken := errors.New("no use")
 	for _, goOn := range []bool{true, false} {
-		if err := m.SaveDisk(b.ctx, goOn, func(driver.Disk) error { return broken }); !errors.Is(err, broken) {
+		if err := m.SaveDisk(b.ctx, goOn, func([]driver.Disk) error { return broken }); !errors.Is(err, broken) {
 			t.Errorf("%v", err)
 		}
 		b.sh(t, m, "true")
@@ -183,10 +184,10 @@ func stopWhileSaving(t *testing.T, b *bench) {
 	b.sh(t, m, "tree", upper)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	err := m.SaveDisk(b.ctx, true, func(d driver.Disk) error {
+	err := m.SaveDisk(b.ctx, true, func(disks []driver.Disk) error {
 		wg.Go(func() { b.stop(t, m) })
 		<-m.Done()
-		checkTree(t, entries(t, d))
+		checkTree(t, entries(t, disks[0]))
 		return nil
 	})
 	if err != nil {

@@ -79,6 +79,14 @@ func (m *Machine) reopenFiles(_ context.Context, cu *cleanup.Cleanup) (err error
 		return fmt.Errorf("find its disk: %w", err)
 	}
 	cu.Add(func() { m.disk.Close() })
+	cu.Add(m.closeDrives)
+	for i, d := range m.state.Drives {
+		f, err := reopen(m.proc.pid, d.Disk)
+		if err != nil {
+			return fmt.Errorf("find drive %d: %w", i, err)
+		}
+		m.drives = append(m.drives, upper{mount: driver.DriveDir(i), file: f, limit: d.Bytes})
+	}
 	if m.console, err = os.Open(os.DevNull); err != nil {
 		return err
 	}

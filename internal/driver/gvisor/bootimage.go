@@ -17,13 +17,19 @@ import (
 
 // bootLayout is part of the boot image's name, and to be changed with what
 // is in the image.
-const bootLayout = "2"
+const bootLayout = "3"
 
 // bootDirs are the empty directories of a bare machine.
 func bootDirs() []string {
-	dirs := []string{"/proc", "/sys", "/dev", "/tmp", "/run", driver.UpperDir, driver.NewRootDir}
+	dirs := []string{"/proc", "/sys", "/dev", "/tmp", "/run", driver.UpperDir, driver.NewRootDir, driver.EmptyDir}
 	for i := range driver.MaxLayers {
 		dirs = append(dirs, driver.LayerDir(i))
+	}
+	for i := range driver.MaxDrives {
+		dirs = append(dirs, driver.DriveDir(i))
+		for j := range driver.MaxLayers {
+			dirs = append(dirs, driver.DriveLayerDir(i, j))
+		}
 	}
 	return dirs
 }

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/glovebox-dev/glovebox/internal/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -47,6 +45,7 @@ type Machine struct {
 	proc    *process
 	cable   int
 	disk    *os.File // the writable layer's file
+	drives  []upper  // those of the drives; guarded by mu
 	console *os.File // read end of PID 1's standard error
 	armed   *os.File // ends when layers can be mounted
 	lease   *os.File // the kernel ends some time after this does
@@ -137,9 +136,7 @@ func (m *Machine) mountLayers(ctx context.Context, images []string) error {
 	if err := m.awaitArmed(ctx); err != nil {
 		return err
 	}
-	return call(ctx, m.dir, boot.ContMgrCreateTraceSession, &boot.CreateTraceSessionArgs{
-		Config: sentryhook.Layers(dest), Force: true, FilePayload: urpc.FilePayload{Files: files},
-	}, nil)
+	return m.hook(ctx, sentryhook.Layers(dest), files...)
 }
 
 // awaitArmed waits until PID 1 has started its first thread, usually the time
@@ -174,7 +171,7 @@ func (m *Machine) Usage(context.Context) (driver.Usage, error) {
 	if err != nil {
 		return u, m.ended(fmt.Errorf("measure the disk of machine %s: %w", m.spec.ID, err))
 	}
-	u.DiskBytes = fi.Sys().(*syscall.Stat_t).Blocks * 512
+	u.DiskBytes = fi.Sys().(*syscall.Stat_t).Blocks * 512 // without the drives
 	return u, nil
 }
 
@@ -218,6 +215,7 @@ func (m *Machine) watch() {
 // under the machine's directory, for Sweep.
 func (m *Machine) removeAll() error {
 	m.disk.Close()
+	m.closeDrives()
 	m.console.Close()
 	m.armed.Close()
 	m.lease.Close()

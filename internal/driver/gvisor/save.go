@@ -29,56 +29,78 @@ const (
 )
 
 // SaveDisk implements driver.Machine.
-func (m *Machine) SaveDisk(ctx context.Context, goOn bool, use func(driver.Disk) error) error {
+func (m *Machine) SaveDisk(ctx context.Context, goOn bool, use func([]driver.Disk) error) error {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	turn := time.Now().UnixNano()
-	disk, err := m.freeze(ctx, turn)
+	saved, err := m.freeze(ctx, turn)
 	if err != nil {
 		return fmt.Errorf("save the disk of machine %s: %w", m.spec.ID, m.ended(err))
 	}
-	defer disk.close()
+	defer saved.close()
 	thaw := sync.OnceValue(func() error { return m.thaw(turn) })
-	if goOn {
-		disk.done = func() { _ = thaw() } // asked again below
+	left := len(saved)
+	disks := make([]driver.Disk, len(saved))
+	for i, d := range saved {
+		disks[i] = d
+		d.done = sync.OnceFunc(func() {
+			if left--; left == 0 && goOn {
+				_ = thaw() // asked again below
+			}
+		})
 	}
-	if err := use(disk); err != nil || goOn {
+	if err := use(disks); err != nil || goOn {
 		return errors.Join(err, thaw())
 	}
 	// Not ended by ctx: what is kept must not change any more.
 	return m.Stop(context.WithoutCancel(ctx))
 }
 
+// savedDisks are those of one moment.
+type savedDisks []*savedDisk
+
+func (s savedDisks) close() {
+	for _, d := range s {
+		d.close()
+	}
+}
+
 // freeze stops the guest and returns what it has written. On error the guest
 // goes on.
-func (m *Machine) freeze(ctx context.Context, turn int64) (_ *savedDisk, err error) {
-	d := &savedDisk{limit: m.spec.DiskBytes}
+func (m *Machine) freeze(ctx context.Context, turn int64) (saved savedDisks, err error) {
 	defer func() {
 		if err != nil {
-			d.close()
+			saved.close()
 		}
 	}()
-	if d.content, err = dup(m.disk); err != nil {
-		return nil, err
-	}
-	d.ahead.f = d.content
-	if d.tree, err = namelessFile(m.dir); err != nil {
-		return nil, err
+	var mounts []string
+	var trees []*os.File
+	for _, u := range m.uppers() {
+		d := &savedDisk{limit: u.limit}
+		saved = append(saved, d)
+		if d.content, err = dup(u.file); err != nil {
+			return saved, err
+		}
+		d.ahead.f = d.content
+		if d.tree, err = namelessFile(m.dir); err != nil {
+			return saved, err
+		}
+		mounts, trees = append(mounts, u.mount), append(trees, d.tree)
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	if err := m.awaitArmed(ctx); err != nil {
-		return nil, err
+		return saved, err
 	}
-	err = m.hook(ctx, sentryhook.Freeze(turn, driver.UpperDir, driver.UpperTree), d.tree)
+	err = m.hook(ctx, sentryhook.Freeze(turn, driver.UpperTree, mounts...), trees...)
 	if err == nil {
-		return d, nil
+		return saved, nil
 	}
 	if strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		err = fmt.Errorf("%w: the host's disk is full: %w", unix.ENOSPC, err)
 	}
 	// A call that was given up may still freeze the guest.
-	return nil, errors.Join(err, m.thaw(turn))
+	return saved, errors.Join(err, m.thaw(turn))
 }
 
 // thaw lets the guest go on. A machine that cannot is ended.

@@ -29,15 +29,11 @@ type savedDisk struct {
 	tree, content *os.File
 	limit         int64 // of all contents together, in bytes
 	ahead         readAhead
-	done          func() // may be nil
+	done          func() // set before the disk is handed out
 }
 
 // Done implements driver.Disk.
-func (d *savedDisk) Done() {
-	if d.done != nil {
-		d.done()
-	}
-}
+func (d *savedDisk) Done() { d.done() }
 
 func (d *savedDisk) close() {
 	for _, f := range []*os.File{d.tree, d.content} {

@@ -31,6 +31,8 @@ type state struct {
 	Layers   []string `json:"layers,omitempty"`
 	// Disk is the writable layer's file, which has no name.
 	Disk fileID `json:"disk"`
+	// Drives are the writable layers of drives.
+	Drives []driveState `json:"drives,omitempty"`
 	// Cables counts those that were plugged in after the first one: a name
 	// is used once.
 	Cables int `json:"cables,omitempty"`

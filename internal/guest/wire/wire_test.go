@@ -28,7 +28,9 @@ var examples = []message{
 	&Mkdir{Path: "/d", Mode: 0o755, UID: 1, GID: 2},
 	&Tx{UID: 1, GID: 2},
 	&Entry{Type: EntrySymlink, Path: "/l", Target: "../t", Mode: 0o777, MtimeNS: 1e18},
-	&Assembly{Layers: 2, Hostname: "h", UID: 1, GID: 2, Dirs: []string{"/d"}, Files: []File{{"/etc/hosts", []byte("x")}}, Xattrs: []Xattr{{"/bin/ping", "security.capability", []byte{1, 2}}}},
+	&Assembly{Layers: 2, Hostname: "h", UID: 1, GID: 2, Dirs: []string{"/d"}, Files: []File{{"/etc/hosts", []byte("x")}}, Extras: Extras{Xattrs: []Xattr{{"/bin/ping", "security.capability", []byte{1, 2}}}},
+		Drives: []Drive{{Path: "/data", Layers: 3, ReadOnly: true, Extras: Extras{
+			Devices: []Device{{"/data/d", 0o20600, 1, 2, 3, 4, 5}}, Links: []Link{{"/data/a", "/data/b"}}}}, {Path: "/more"}}},
 	&Failure{Code: CodeErrno, Errno: 28, Text: "write", Path: "/f"},
 	&Preface{Mode: ModeDial, Secret: [32]byte{1, 31: 9}, Port: 8080},
 }
@@ -72,6 +74,7 @@ func TestMessagesRefused(t *testing.T) {
 		"entry of other type": &Entry{Type: EntryFIFO + 1, Path: "/a"},
 		"target with NUL":     &Entry{Type: EntrySymlink, Path: "/a", Target: "\x00"},
 		"file without path":   &Assembly{Files: []File{{}}},
+		"drive without path":  &Assembly{Drives: []Drive{{}}},
 		"mode of no kind":     &Preface{Mode: 9},
 	} {
 		if err := blank(m).Decode(m.Append(nil)); !errors.Is(err, ErrMalformed) {

@@ -104,7 +104,7 @@ func (c *Control) Project(_ context.Context, name string) (server.Project, error
 	defer c.mu.Unlock()
 	p := c.projects[name]
 	if p == nil {
-		p = &Project{c: c, name: name, sandboxes: map[string]*sandbox{}, snapshots: map[string]*api.Snapshot{}, keys: map[string]any{}}
+		p = &Project{c: c, name: name, sandboxes: map[string]*sandbox{}, snapshots: map[string]*api.Snapshot{}, drives: map[string]*api.Drive{}, keys: map[string]any{}}
 		c.projects[name] = p
 	}
 	return p, nil

@@ -19,6 +19,7 @@ type Project struct {
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	snapshots map[string]*api.Snapshot // by id
+	drives    map[string]*api.Drive    // by name
 	keys      map[string]any           // answers by idempotency key
 }
 

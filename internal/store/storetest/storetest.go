@@ -35,6 +35,7 @@ func Run(t *testing.T, open Opener) {
 		{"expiry", testExpiry},
 		{"retention", testRetention},
 		{"image in use", testImageInUse},
+		{"drives", testDrives},
 		{"filters", testFilters},
 		{"cursors", testCursors},
 		{"pages under inserts", testPages},

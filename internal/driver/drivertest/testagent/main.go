@@ -128,6 +128,7 @@ var commands = map[string]func(args []string){
 		}
 	},
 	"write": func(a []string) { fail(os.WriteFile(a[0], []byte(a[1]), 0o644)) },
+	"mkdir": func(a []string) { fail(os.Mkdir(a[0], 0o755)) },
 	"cpus": func([]string) {
 		var set [1024]byte
 		n, _, e := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, uintptr(len(set)), pointer(&set[0]))

@@ -22,16 +22,24 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/savedtree"
 )
 
-// Freeze is the session that stops the guest's tasks and writes the tree below
-// dir of the tmpfs that was mounted at mount, as package savedtree says, to
-// the one file that travels with the call. When it fails the guest goes on.
-// Turns count the attempts of one machine.
+// Freeze is the session that stops the guest's tasks and writes the trees below
+// dir of each tmpfs that was mounted at mounts, as package savedtree says, to
+// the files that travel with the call, in the same order. When it fails the
+// guest is to be let go on. Turns count the attempts of one machine.
 //
 // gVisor's own way to save a file system (FSSave) writes all contents too,
 // which are in the layer's file anyway, and a tar, which has no sockets, no
 // times below a second and no attributes that are not text.
-func Freeze(turn int64, mount, dir string) seccheck.SessionConfig {
-	return session(map[string]any{"op": opFreeze, "turn": strconv.FormatInt(turn, 10), "mount": mount, "dir": dir})
+func Freeze(turn int64, dir string, mounts ...string) seccheck.SessionConfig {
+	var calls []map[string]any
+	for i, mount := range mounts {
+		op := opTree
+		if i == 0 {
+			op = opFreeze
+		}
+		calls = append(calls, map[string]any{"op": op, "turn": strconv.FormatInt(turn, 10), "mount": mount, "dir": dir})
+	}
+	return session(calls...)
 }
 
 // Thaw is the session that lets a frozen guest go on; one that is not frozen
@@ -50,11 +58,13 @@ func turnOf(conf map[string]any) (int64, error) {
 	return n, nil
 }
 
-func session(conf map[string]any) seccheck.SessionConfig {
-	return seccheck.SessionConfig{
-		Name:  seccheck.DefaultSessionName,
-		Sinks: []seccheck.SinkConfig{{Name: sinkName, Config: conf}},
+// session makes calls of ours, one after the other until one fails.
+func session(calls ...map[string]any) seccheck.SessionConfig {
+	c := seccheck.SessionConfig{Name: seccheck.DefaultSessionName}
+	for _, conf := range calls {
+		c.Sinks = append(c.Sinks, seccheck.SinkConfig{Name: sinkName, Config: conf})
 	}
+	return c
 }
 
 // frozen serialises freezing and thawing: a thaw waits for the freeze that it
@@ -93,6 +103,24 @@ func freeze(conf map[string]any, out *fd.FD) error {
 		return fmt.Errorf("freeze: %w", err)
 	}
 	frozen.is = true
+	return nil
+}
+
+// tree writes a further tree of a frozen guest.
+func tree(conf map[string]any, out *fd.FD) error {
+	mount, _ := conf["mount"].(string)
+	dir, _ := conf["dir"].(string)
+	if out == nil {
+		return errors.New("write a tree: no file came with the call")
+	}
+	frozen.mu.Lock()
+	defer frozen.mu.Unlock()
+	if !frozen.is {
+		return errors.New("write a tree: the guest is not frozen")
+	}
+	if err := saveTree(guest.kernel.Load(), mount, dir, out); err != nil {
+		return fmt.Errorf("write a tree: %w", err)
+	}
 	return nil
 }
 

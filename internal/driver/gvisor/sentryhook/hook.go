@@ -13,8 +13,10 @@
 //	       pipe tells the driver.
 //	Layers (a remote call, when a machine is claimed): a session without points,
 //	       which ends the tracing; each of its sinks mounts one EROFS image.
-//	Freeze and Thaw (remote calls) stop the guest and write out the tree of its
-//	       writable layer, and let it go on.
+//	Drives (a remote call) mounts images as Layers does, and disks: writable
+//	       file systems on a file of the host's that has no name.
+//	Freeze and Thaw (remote calls) stop the guest and write out the trees of its
+//	       writable layers, and let it go on.
 //	Lease  (a remote call, of a server that takes over) keeps the kernel for
 //	       as long as that server lives.
 //
@@ -44,7 +46,9 @@ const (
 	sinkName = "glovebox"
 	opArm    = "arm"
 	opMount  = "mount"
+	opDisk   = "disk"
 	opFreeze = "freeze"
+	opTree   = "tree"
 	opThaw   = "thaw"
 	opLease  = "lease"
 )
@@ -68,12 +72,14 @@ func Arm(armed *os.File) error {
 // Layers is the session that mounts one image per destination, read-only; the
 // images travel as the call's files, in the same order.
 func Layers(dest []string) seccheck.SessionConfig {
-	c := seccheck.SessionConfig{Name: seccheck.DefaultSessionName}
+	var calls []map[string]any
 	for _, d := range dest {
-		c.Sinks = append(c.Sinks, seccheck.SinkConfig{Name: sinkName, Config: map[string]any{"op": opMount, "dest": d}})
+		calls = append(calls, mountCall(d))
 	}
-	return c
+	return session(calls...)
 }
+
+func mountCall(dest string) map[string]any { return map[string]any{"op": opMount, "dest": dest} }
 
 var guest struct {
 	once   sync.Once
@@ -104,8 +110,12 @@ func call(conf map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	case opMount:
 		dest, _ := conf["dest"].(string)
 		return sink{}, mountLayer(dest, file)
+	case opDisk:
+		return sink{}, mountDisk(conf, file)
 	case opFreeze:
 		return sink{}, freeze(conf, file)
+	case opTree:
+		return sink{}, tree(conf, file)
 	case opThaw:
 		return sink{}, thaw(conf)
 	case opLease:
@@ -119,28 +129,35 @@ func mountLayer(dest string, image *fd.FD) error {
 	if image == nil {
 		return errors.New("mount layer: no image came with the call")
 	}
+	return mountAt(dest, erofs.Name, func(id checkpoint.ResourceID) (*vfs.MountOptions, error) {
+		ifd := image.Release() // the file system owns it from here, also when it fails
+		return &vfs.MountOptions{ReadOnly: true, GetFilesystemOptions: vfs.GetFilesystemOptions{
+			InternalMount: true,
+			Data:          fmt.Sprintf("ifd=%d", ifd),
+			InternalData:  erofs.InternalFilesystemOptions{UniqueID: id},
+		}}, nil
+	})
+}
+
+// mountAt mounts a file system in the root of PID 1, which must not have
+// assembled another one yet. Its id is the key under which a restore looks for
+// what is behind it: container name and destination in spec.Mounts.
+func mountAt(dest, fsType string, options func(id checkpoint.ResourceID) (*vfs.MountOptions, error)) error {
 	k := guest.kernel.Load()
 	if k == nil {
-		return errors.New("mount layer: PID 1 has not started a thread yet")
+		return fmt.Errorf("mount at %s: PID 1 has not started a thread yet", dest)
 	}
 	ctx := k.SupervisorContext()
 	t := k.GlobalInit().Leader()
 	root := t.FSContext().RootDirectory()
 	defer root.DecRef(ctx)
-	ifd := image.Release() // the file system owns it from here, also when it fails
-	_, err := k.VFS().MountAt(ctx, t.Credentials(), sinkName,
-		&vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(dest)}, erofs.Name,
-		&vfs.MountOptions{ReadOnly: true, GetFilesystemOptions: vfs.GetFilesystemOptions{
-			InternalMount: true,
-			Data:          fmt.Sprintf("ifd=%d", ifd),
-			// The key under which a restore looks for the image:
-			// container name and destination in spec.Mounts.
-			InternalData: erofs.InternalFilesystemOptions{UniqueID: checkpoint.ResourceID{
-				ContainerName: k.ContainerName(t.ContainerID()), Path: dest,
-			}},
-		}})
+	opts, err := options(checkpoint.ResourceID{ContainerName: k.ContainerName(t.ContainerID()), Path: dest})
+	if err == nil {
+		_, err = k.VFS().MountAt(ctx, t.Credentials(), sinkName,
+			&vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(dest)}, fsType, opts)
+	}
 	if err != nil {
-		return fmt.Errorf("mount layer at %s: %w", dest, err)
+		return fmt.Errorf("mount at %s: %w", dest, err)
 	}
 	return nil
 }
