@@ -114,8 +114,11 @@ func (p *Project) NetworkLog(ctx context.Context, id string, since int64, wait b
 func (e endedNetwork) since(seq uint64) egress.Page {
 	p := e.page
 	first := p.Last - uint64(len(p.Records)) + 1
+	if seq > p.Last {
+		seq = 0
+	}
 	switch {
-	case seq >= p.Last:
+	case seq == p.Last:
 		p.Records, p.Dropped = nil, 0
 	case seq >= first:
 		p.Records, p.Dropped = p.Records[seq-first+1:], 0

@@ -68,6 +68,8 @@ type Judge struct {
 	mu     sync.Mutex // guards what follows
 	policy Policy
 	names  *names
+	// packets holds when a refused packet of a kind was last recorded.
+	packets map[packetKind]time.Time
 }
 
 // NewJudge returns a judge.
@@ -78,7 +80,7 @@ func NewJudge(o Options) *Judge {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Judge{host: o.Host, deny: slices.Clone(o.Deny), server: o.Server, now: o.Now, log: NewLog(), policy: o.Policy, names: newNames()}
+	return &Judge{host: o.Host, deny: slices.Clone(o.Deny), server: o.Server, now: o.Now, log: NewLog(), policy: o.Policy, names: newNames(), packets: map[packetKind]time.Time{}}
 }
 
 // SetPolicy replaces the policy for every later verdict.

@@ -97,12 +97,17 @@ func (l *Log) wake() {
 	}
 }
 
-// Since returns the records after number seq that are still kept.
+// Since returns the records after number seq that are still kept. A number
+// that the log has not reached is one of an earlier log, before the server was
+// restarted: then these are all.
 func (l *Log) Since(seq uint64) Page {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := Page{Last: l.last, Closed: l.closed}
-	if seq >= l.last {
+	if seq > l.last {
+		seq = 0
+	}
+	if seq == l.last {
 		return p
 	}
 	first := l.last - uint64(len(l.buf)) + 1
@@ -116,11 +121,11 @@ func (l *Log) Since(seq uint64) Page {
 	return p
 }
 
-// Wait returns when there is a record after number seq, the log is closed or
+// Wait returns when Since(seq) has a record, the log is closed or
 // ctx ends, and ctx's error then.
 func (l *Log) Wait(ctx context.Context, seq uint64) error {
 	l.mu.Lock()
-	if l.last > seq || l.closed {
+	if l.last > 0 && l.last != seq || l.closed {
 		l.mu.Unlock()
 		return nil
 	}

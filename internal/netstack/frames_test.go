@@ -3,6 +3,7 @@ package netstack
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,10 @@ func TestSpoofedAndForeignPacketsAreDropped(t *testing.T) {
 	}
 	v6 := make([]byte, 60)
 	v6[0] = 0x60
-	bad = append(bad, v6, []byte{0x45}, []byte{0}, syn(guestIP, peerIP, 1)[:19])
+	bad = append(bad, v6, v6, []byte{0x45}, []byte{0}, syn(guestIP, peerIP, 1)[:19])
+	ping, gre := syn(guestIP, peerIP, 0), syn(guestIP, peerIP, 0)
+	ping[9], ping[20], gre[9] = 1, 8, 47
+	bad = append(bad, ping, gre, gre, gre)
 	for _, p := range bad {
 		if _, err := unix.Write(fd, p); err != nil {
 			t.Fatal(err)
@@ -82,6 +86,24 @@ func TestSpoofedAndForeignPacketsAreDropped(t *testing.T) {
 	}
 	if n := o.dialled("93.0.0.1:80"); n != 1 {
 		t.Errorf("%d dials", n)
+	}
+	seen := map[string]int{}
+	for _, d := range decisions(s) {
+		if !d.Allowed {
+			seen[d.Proto+", "+d.Rule]++
+		}
+	}
+	// Once for each destination, however many there are.
+	want := map[string]int{"tcp, spoofed source": 1, "ipv6, IPv6": 1, "ip, malformed packet": 1, "icmp, protocol": 1, "ip 47, protocol": 1}
+	if !maps.Equal(seen, want) {
+		t.Errorf("recorded %v, want %v", seen, want)
+	}
+	refused := uint64(0)
+	for _, x := range s.Log().Summary().Sums {
+		refused += x.Refused
+	}
+	if refused != uint64(len(bad)) {
+		t.Errorf("%d refusals are counted, want %d", refused, len(bad))
 	}
 }
 

@@ -171,7 +171,7 @@ func newPair(t testing.TB, o *outside, p egress.Policy) (*Stack, *guest) {
 
 func newGuest(t testing.TB, fd int) *guest {
 	t.Helper()
-	l, err := newLink(fd)
+	l, err := newLink(fd, func(string, netip.Addr, string, string, ...any) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type link struct {
 	// from is the only source address that is accepted; none means any, as
 	// the other end of a cable needs it.
 	from    tcpip.Address
+	refuse  refusePacket
 	dropped atomic.Uint64 // packets refused by accept
 
 	sending sync.Mutex // held while a packet is sent; guards stalled
@@ -55,7 +56,7 @@ type link struct {
 
 var _ stack.LinkEndpoint = (*link)(nil)
 
-func newLink(cable int) (*link, error) {
+func newLink(cable int, refuse refusePacket) (*link, error) {
 	fd, err := unix.FcntlInt(uintptr(cable), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate descriptor %d: %w", cable, err)
@@ -72,7 +73,7 @@ func newLink(cable int) (*link, error) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, cableBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, cableBuffer)
 	}
-	l := &link{file: os.NewFile(uintptr(fd), "cable"), from: tcpip.AddrFrom4(driver.GuestAddr.As4())}
+	l := &link{file: os.NewFile(uintptr(fd), "cable"), from: tcpip.AddrFrom4(driver.GuestAddr.As4()), refuse: refuse}
 	l.mtu.Store(driver.MTU)
 	if l.raw, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
@@ -130,15 +131,6 @@ func (l *link) deliver(buf buffer.Buffer) {
 		pkt.RXChecksumValidated = true
 		d.DeliverNetworkPacket(ipv4.ProtocolNumber, pkt)
 	}
-}
-
-// accept is the guard against IPv6, spoofed and malformed packets.
-func (l *link) accept(pkt *stack.PacketBuffer) bool {
-	h, ok := pkt.Data().PullUp(header.IPv4MinimumSize)
-	if !ok || header.IPVersion(h) != header.IPv4Version {
-		return false
-	}
-	return l.from == tcpip.Address{} || header.IPv4(h).SourceAddress() == l.from
 }
 
 // inbound is the memory that the next packet is read into: a small piece for

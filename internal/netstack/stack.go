@@ -109,12 +109,12 @@ func New(cfg Config) (*Stack, error) {
 	if cfg.Upstream == nil {
 		cfg.Upstream = HostUpstream()
 	}
-	l, err := newLink(cfg.Cable)
+	judge := egress.NewJudge(egress.Options{Policy: cfg.Policy, Host: cfg.Host, Deny: []netip.Prefix{driver.Subnet}, Server: cfg.Deny})
+	l, err := newLink(cfg.Cable, judge.RefusePacket)
 	if err != nil {
 		return nil, fmt.Errorf("attach to the network cable: %w", err)
 	}
-	s := &Stack{cfg: cfg, log: cfg.Logger, link: l, flows: newFlows(), done: make(chan struct{})}
-	s.judge = egress.NewJudge(egress.Options{Policy: cfg.Policy, Host: cfg.Host, Deny: []netip.Prefix{driver.Subnet}, Server: cfg.Deny})
+	s := &Stack{cfg: cfg, log: cfg.Logger, judge: judge, link: l, flows: newFlows(), done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
