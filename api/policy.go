@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 )
@@ -87,7 +88,7 @@ func (l *AllowList) unmarshalObject(b []byte) error {
 		}
 		seen[d.Domain] = true
 		if err := dec.Decode(&d.Rules); err != nil {
-			if te, ok := keepTypeError(err).(*json.UnmarshalTypeError); ok {
+			if te, ok := errors.AsType[*json.UnmarshalTypeError](keepTypeError(err)); ok {
 				return BadRequest("field networkPolicy.allow[%q]%s: must be %s, got %s", clip(d.Domain), dotted(te.Field), wanted(te.Type), te.Value)
 			}
 			return err

@@ -61,7 +61,7 @@ type Command struct {
 func (s *Sandbox) RunCommand(ctx context.Context, cmd Cmd) (*Command, error) {
 	var resp *http.Response
 	err := s.withSession(ctx, func(session api.Session) (err error) {
-		resp, err = s.c.do(ctx, request{method: http.MethodPost, path: sessionPath(session.ID, "cmd"), json: cmd.request(true), key: true})
+		resp, err = s.c.do(ctx, request{method: http.MethodPost, path: sessionPath(session.ID, "cmd"), json: cmd.request(true), key: true}) //nolint:bodyclose // stream.close does
 		return err
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, name string) (io.ReadCloser, err
 	var resp *http.Response
 	err := s.withSession(ctx, func(session api.Session) (err error) {
 		req := api.PathRequest{Path: name}
-		resp, err = s.c.do(ctx, request{method: http.MethodPost, path: sessionPath(session.ID, "fs", "read"), json: req, repeatable: true})
+		resp, err = s.c.do(ctx, request{method: http.MethodPost, path: sessionPath(session.ID, "fs", "read"), json: req, repeatable: true}) //nolint:bodyclose // the caller's
 		return err
 	})
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Missing {

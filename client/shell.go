@@ -53,7 +53,7 @@ func (s *Sandbox) Shell(ctx context.Context, o ShellOptions) (*Shell, error) {
 	if err != nil {
 		return nil, wrap(err, "open a terminal in sandbox %s", s.Name())
 	}
-	conn, resp, err := websocket.Dial(ctx, where.URL+"?token="+url.QueryEscape(where.Token), &websocket.DialOptions{HTTPClient: s.c.http})
+	conn, resp, err := websocket.Dial(ctx, where.URL+"?token="+url.QueryEscape(where.Token), &websocket.DialOptions{HTTPClient: s.c.http}) //nolint:bodyclose // Dial does, or replaces it
 	if err != nil {
 		if resp != nil && resp.StatusCode >= 400 {
 			err = answerError(resp)

@@ -23,7 +23,7 @@ const (
 
 // cloneArgs is the kernel's struct clone_args, version 0.
 type cloneArgs struct {
-	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
+	flags, pidfd, _, _, exitSignal, _, _, _ uint64
 }
 
 // vforkRun makes a child that shares this process's memory, runs steps in it

@@ -73,7 +73,7 @@ func open(mountinfo, path string) (*Parent, error) {
 	}
 	for _, d := range l.dirs("") {
 		if err := mkdirAll(d); err != nil {
-			return nil, fmt.Errorf("%w: %v: run as root, with control groups mounted writable", ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: %w: run as root, with control groups mounted writable", ErrUnavailable, err)
 		}
 	}
 	if err := l.prepare(); err != nil {

@@ -46,7 +46,7 @@ func (v *v2) prepare() error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %v: run as root; under systemd with Delegate=yes, in a container with --privileged --cgroupns=private", ErrUnavailable, err)
+			return fmt.Errorf("%w: %w: run as root; under systemd with Delegate=yes, in a container with --privileged --cgroupns=private", ErrUnavailable, err)
 		}
 		dir = filepath.Join(dir, part)
 	}

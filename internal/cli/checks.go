@@ -192,7 +192,7 @@ func nameservers(path string) []string {
 func (a *app) checkPort(listen string) check {
 	return func(ctx context.Context) []finding {
 		if _, err := os.Stat(a.socketPath()); err == nil {
-			if conn, err := net.DialTimeout("unix", a.socketPath(), time.Second); err == nil {
+			if conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", a.socketPath()); err == nil {
 				conn.Close()
 				return ok("port", "a server holds "+a.dataDir)
 			}

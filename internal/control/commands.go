@@ -145,15 +145,14 @@ func (p *Project) WriteStdin(ctx context.Context, sessionID, id string, r io.Rea
 				return api.BadRequest("body: the input broke off: %v", readErr)
 			}
 			err = cmd.m.CloseStdin(ctx, id)
-			readErr = io.EOF
 		}
 		switch {
 		case err != nil && isOver(err):
 			return nil
 		case err != nil:
 			return cmd.s.machineError(ctx, cmd.m, "write stdin of command "+id, err)
-		case readErr != nil:
-			return nil
+		case readErr != nil: // the end of the input, and it was passed on
+			return nil //nolint:nilerr // see there
 		}
 	}
 }

@@ -77,8 +77,8 @@ func reopenLog(path string, limit int64) (*commandLog, error) {
 	buf := make([]byte, 256<<10)
 	for !l.ended {
 		n, err := f.ReadAt(buf, l.size)
-		if takeErr := l.take(buf[:n]); takeErr != nil {
-			break
+		if l.take(buf[:n]) != nil {
+			break // what follows is no log
 		}
 		if errors.Is(err, io.EOF) {
 			break

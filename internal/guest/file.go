@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"time"
@@ -136,7 +137,7 @@ func (r *fileReader) WriteTo(w io.Writer) (int64, error) {
 			r.err = r.fetch()
 			continue
 		}
-		if r.err == io.EOF {
+		if errors.Is(r.err, io.EOF) {
 			return total, nil
 		}
 		return total, r.err
@@ -169,9 +170,9 @@ func (r *fileReader) fetch() error {
 
 // Close ends the reading.
 func (r *fileReader) Close() error {
-	if r.err == io.EOF {
+	if errors.Is(r.err, io.EOF) {
 		r.s.close()
-	} else if r.err != fs.ErrClosed {
+	} else if !errors.Is(r.err, fs.ErrClosed) {
 		r.s.cancel()
 	}
 	r.err, r.rest = fs.ErrClosed, nil

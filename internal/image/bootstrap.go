@@ -87,7 +87,7 @@ func run(cmd *exec.Cmd, progress ProgressFunc, read func(io.Reader) error) error
 	if readErr == nil {
 		_, readErr = io.Copy(io.Discard, out)
 	} else {
-		cmd.Cancel()
+		cmd.Cancel() //nolint:errcheck // it has ended
 	}
 	waitErr := cmd.Wait()
 	if waitErr != nil && (readErr == nil || errors.Is(readErr, io.ErrUnexpectedEOF)) {

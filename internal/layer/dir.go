@@ -70,7 +70,7 @@ func (t *Tree) addHostFile(root *os.Root, name string, seen map[[2]uint64]string
 		return false, nil // nothing without the process behind it
 	}
 	if st.Nlink > 1 && !info.IsDir() {
-		id := [2]uint64{uint64(st.Dev), st.Ino}
+		id := [2]uint64{st.Dev, st.Ino}
 		if first, ok := seen[id]; ok {
 			return false, t.Link(name, first)
 		}

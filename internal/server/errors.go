@@ -58,7 +58,7 @@ func (c *call) clientError(err error) *api.Error {
 // so that nobody takes what was sent for the whole.
 func (c *call) fail(err error) {
 	if c.w.wrote {
-		c.clientError(err)
+		c.clientError(err) //nolint:errcheck // for the log alone
 		panic(http.ErrAbortHandler)
 	}
 	c.writeError(c.clientError(err))

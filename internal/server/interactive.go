@@ -75,7 +75,7 @@ func (c *call) terminal() error {
 	if err != nil {
 		return nil // Accept has answered
 	}
-	defer conn.CloseNow()
+	defer conn.CloseNow() //nolint:errcheck // closed already, or of no use
 	conn.SetReadLimit(maxMessage)
 	t := &terminalConn{c: c, conn: conn}
 	t.run(p, session)
@@ -119,7 +119,7 @@ func (t *terminalConn) run(p Project, session string) {
 	err = t.writeOutput()
 	t.finish(ctx, err)
 	cancel()
-	t.conn.CloseNow()
+	t.conn.CloseNow() //nolint:errcheck // of no use any more
 	others.Wait()
 	t.term.Close()
 }

@@ -162,7 +162,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		s.log.Warn("connections cut at shutdown", "after", s.grace)
 		srv.Close()
 	}
-	<-served
+	<-served //nolint:errcheck // says that it was shut down
 	s.awaitTerminals(graceful, cancel)
 	return nil
 }

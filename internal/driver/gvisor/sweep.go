@@ -106,7 +106,7 @@ func findProcess(pid int, start uint64) (*process, error) {
 	// right one, the descriptor is that process's.
 	if now, err := startTime(pid); err != nil || now != start {
 		unix.Close(fd)
-		return nil, nil
+		return nil, nil //nolint:nilerr // whatever this process is, it is another one
 	}
 	return newProcess(pid, fd, false)
 }

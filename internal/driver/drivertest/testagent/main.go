@@ -167,7 +167,7 @@ var commands = map[string]func(args []string){
 	"statfs": func(a []string) {
 		var s syscall.Statfs_t
 		fail(syscall.Statfs(a[0], &s))
-		fmt.Println(int64(s.Blocks) * int64(s.Bsize))
+		fmt.Println(int64(s.Blocks) * s.Bsize)
 	},
 }
 

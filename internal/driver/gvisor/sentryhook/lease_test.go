@@ -45,7 +45,7 @@ func TestLease(t *testing.T) {
 	defer cmd.Process.Kill() //nolint:errcheck // it has ended
 	theirs[0].Close()
 	theirs[1].Close()
-	ours[0].Close() // the other one is left
+	ours[0].Close()                    // the other one is left
 	time.Sleep(500 * time.Millisecond) // longer than orphanTime: that it does not end
 	for i := range 3 {
 		line := strconv.Itoa(i) + "\n"
