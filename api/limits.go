@@ -29,6 +29,8 @@ const (
 	MaxCommandArgs      = 16384
 	MaxIdempotencyKey   = 255
 	MaxTerminalSize     = 65535
+	MinPreviewToken     = 16 // characters
+	MaxPreviewToken     = 256
 	DefaultTerminalCols = 80
 	DefaultTerminalRows = 24
 	// ReservedPort is where the agent listens in a sandbox; it is also the

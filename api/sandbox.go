@@ -67,6 +67,10 @@ type CreateSandboxRequest struct {
 	FailoverRegions    []string           `json:"failoverRegions,omitempty"`
 	// Interactive asks for Session.InteractivePort.
 	Interactive bool `json:"__interactive,omitempty"`
+	// PreviewToken, if not empty, is asked of everybody who opens a preview.
+	// An addition of Glovebox's; the published client passes fields on that
+	// begin so.
+	PreviewToken string `json:"__previewToken,omitempty"`
 }
 
 // UpdateSandboxRequest is the body of PATCH /v2/sandboxes/{name}: only the
@@ -85,6 +89,9 @@ type UpdateSandboxRequest struct {
 	Region             string                      `json:"region,omitempty"`
 	FailoverRegions    *[]string                   `json:"failoverRegions,omitempty"`
 	Mounts             *map[string]Mount           `json:"mounts,omitempty"`
+	// PreviewToken replaces the one of the create call; "" makes the previews
+	// public.
+	PreviewToken *string `json:"__previewToken,omitempty"`
 }
 
 // ForkSandboxRequest is the body of POST /v2/sandboxes/{name}/fork: each
@@ -143,6 +150,8 @@ type Sandbox struct {
 	Mounts                   map[string]Mount   `json:"mounts,omitempty"`
 	SnapshotExpiration       *int64             `json:"snapshotExpiration,omitempty"`
 	KeepLastSnapshots        *SnapshotRetention `json:"keepLastSnapshots,omitempty"`
+	// PreviewProtected: previews ask for a token.
+	PreviewProtected bool `json:"previewProtected,omitempty"`
 }
 
 // Route tells where a port of a sandbox is reached.

@@ -29,6 +29,22 @@ func ValidateName(field, name string) error {
 	return nil
 }
 
+// ValidatePreviewToken checks the token of a sandbox's previews; "" is none.
+func ValidatePreviewToken(token string) error {
+	if token == "" {
+		return nil
+	}
+	if len(token) < MinPreviewToken || len(token) > MaxPreviewToken {
+		return BadRequest("field __previewToken: has %d characters, %d to %d are allowed", len(token), MinPreviewToken, MaxPreviewToken)
+	}
+	for _, c := range []byte(token) {
+		if !strings.ContainsRune("-._~", rune(c)) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return BadRequest("field __previewToken: must be of letters, digits, -, ., _ and ~ only, since it stands in URLs and cookies")
+		}
+	}
+	return nil
+}
+
 // ValidatePorts checks a list of ports and returns them.
 func ValidatePorts(ports []Int) ([]int, error) {
 	if len(ports) > MaxPorts {

@@ -16,6 +16,7 @@ func (a *app) createCommand() *cobra.Command {
 	var snapshot string
 	var k keepFlags
 	var files []string
+	var token string
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Create a sandbox and print its name",
@@ -38,12 +39,14 @@ glovebox create --image python:3.12-slim --timeout 1h --network deny-all`,
 			if req.SnapshotExpiration, req.KeepLastSnapshots, err = k.values(); err != nil {
 				return err
 			}
+			req.PreviewToken = token
 			return a.create(cmd.Context(), req, files)
 		},
 	}
 	f.register(cmd.Flags(), "5m")
 	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing after the stop")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "snapshot to start from, in place of an image")
+	cmd.Flags().StringVar(&token, "preview-token", "", "token that previews ask for, 16 characters or more (default: they are public)")
 	k.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&files, "file", nil, "SRC[:DST] to put in, a file or directory; repeatable")
 	return cmd

@@ -27,7 +27,7 @@ func (a *app) startLocal(ctx context.Context, ref string) (*client.Client, func(
 	listener := newPipeListener()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
-	go func() { served <- d.Serve(serving, listener) }()
+	go func() { served <- d.Serve(serving, listener, nil) }()
 	release := func() error {
 		after, cancel := afterwards(ctx)
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/daemon"
+	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
 type serveFlags struct {
@@ -24,6 +25,31 @@ type serveFlags struct {
 	limits  limitFlags
 	format  string
 	level   string
+	tls     tlsFlags
+}
+
+// tlsFlags are the second listener.
+type tlsFlags struct{ listen, cert, key string }
+
+// certificate loads what the flags name; nil where they name nothing.
+func (f tlsFlags) certificate(preview string, log *slog.Logger) (*server.Certificate, error) {
+	given := f.listen != "" || f.cert != "" || f.key != ""
+	if !given {
+		return nil, nil
+	}
+	if f.listen == "" || f.cert == "" || f.key == "" {
+		return nil, fail("--tls-listen, --tls-cert and --tls-key belong together", "give all three")
+	}
+	c, err := server.LoadCertificate(f.cert, f.key, log)
+	if err != nil {
+		return nil, fail(err.Error(), "name a certificate with its chain, and its key, both in PEM")
+	}
+	if preview != "" {
+		if err := c.Covers("any." + preview); err != nil {
+			return nil, fail(fmt.Sprintf("the certificate %s is not good for previews: %v", f.cert, err), "use one for *."+preview)
+		}
+	}
+	return c, nil
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -48,6 +74,9 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.StringVar(&f.preview, "preview-domain", a.getenv(envPreview), "domain below which ports get their addresses ($"+envPreview+")")
 	flags.StringVar(&f.public, "public-url", a.getenv(envPublicURL), "address at which clients reach the API, behind a proxy ($"+envPublicURL+")")
 	flags.StringVar(&f.deny, "network-deny", a.getenv(envDeny), "names, addresses and ranges that no policy opens, with commas between, or @FILE with one a line ($"+envDeny+")")
+	flags.StringVar(&f.tls.listen, "tls-listen", "", "address of the same with TLS, such as 0.0.0.0:443")
+	flags.StringVar(&f.tls.cert, "tls-cert", "", "file with its certificate and chain (PEM), read again when it is renewed")
+	flags.StringVar(&f.tls.key, "tls-key", "", "file with the certificate's key (PEM)")
 	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
 	f.limits.register(flags)
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
@@ -79,14 +108,25 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		return listenError(f.listen, err)
 	}
 	defer listener.Close()
+	cert, err := f.tls.certificate(f.preview, log)
+	if err != nil {
+		return err
+	}
+	var secure net.Listener
+	if cert != nil {
+		if secure, err = lc.Listen(ctx, "tcp", f.tls.listen); err != nil {
+			return listenError(f.tls.listen, err)
+		}
+		defer secure.Close()
+	}
 	d, err := daemon.Open(ctx, daemon.Config{
-		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview,
+		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview, Certificate: cert,
 		FirstToken: a.token, DNS: a.getenv(envDNS), NetworkDeny: deny, Warm: f.warm, Limits: limits, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	serveErr := d.Serve(ctx, listener)
+	serveErr := d.Serve(ctx, listener, secure)
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
 	return errors.Join(serveErr, d.Close(after))

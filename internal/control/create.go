@@ -45,7 +45,7 @@ func (p *Project) create(ctx context.Context, pl *plan, key *store.Key) (*api.Sa
 	if key != nil {
 		key.ResultID = sb.ID
 	}
-	s := c.newSession(se, pl.from.image, sb.Env)
+	s := c.newSession(se, pl.from.image, sb.SandboxSpec)
 	if err := p.registerFrom(ctx, s, pl.from, sb.Mounts); err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ func (p *Project) check(ctx context.Context, req api.CreateSandboxRequest) (*pla
 		func() error { return l.ValidateEnv(req.Env) },
 		func() error { return api.ValidateTags(req.Tags) },
 		func() (err error) { spec.Mounts, err = p.checkMounts(ctx, req.Mounts); return err },
+		func() error { return api.ValidatePreviewToken(req.PreviewToken) },
 		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
 		func() (err error) { spec.KeepLast, err = api.ValidateKeepLast(req.KeepLastSnapshots); return err },
 		func() (err error) { pl.policy, err = parsePolicy(req.NetworkPolicy); return err },
@@ -61,7 +62,7 @@ func (p *Project) check(ctx context.Context, req api.CreateSandboxRequest) (*pla
 	if err != nil {
 		return nil, err
 	}
-	spec.Timeout = timeout.Milliseconds()
+	spec.Timeout, spec.PreviewToken = timeout.Milliseconds(), hashPreview(req.PreviewToken)
 	spec.SnapshotExpiration = optional(req.SnapshotExpiration)
 	now := c.now()
 	pl.sandbox = store.Sandbox{

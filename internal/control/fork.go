@@ -36,6 +36,7 @@ func (p *Project) ForkSandbox(ctx context.Context, name string, req api.ForkSand
 		if err != nil {
 			return nil, err
 		}
+		pl.sandbox.PreviewToken = src.PreviewToken
 		if req.Image == "" {
 			pl.sandbox.Runtime = src.Runtime
 			return p.fork(ctx, src, pl, key)

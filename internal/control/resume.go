@@ -113,7 +113,7 @@ func (p *Project) resume(ctx context.Context, sb store.Sandbox) (s *session, min
 	}
 	rec := newRecord(sb, c.now())
 	rec.Notice = noticeOf(sb, last)
-	s = c.newSession(rec, from.image, sb.Env)
+	s = c.newSession(rec, from.image, sb.SandboxSpec)
 	if err := p.registerFrom(ctx, s, from, sb.Mounts); err != nil {
 		if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeNotFound {
 			// The sandbox is there: nobody is to make it anew.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"net"
 	"strings"
@@ -25,6 +26,9 @@ type Route struct {
 	SandboxName string
 	Port        int
 	State       RouteState
+	// Admits tells whether a token opens the port; nil: none is asked for, or
+	// it does not run.
+	Admits func(token string) bool
 	// Dial connects to the port; syscall.ECONNREFUSED where nothing listens.
 	// Nil unless State is RouteRunning.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -49,6 +53,22 @@ func (c *Control) setRoutes(s *session, ports []store.Port) {
 	}
 }
 
+// setPreviewToken replaces the token that the previews of s ask for.
+func (c *Control) setPreviewToken(s *session, token *store.TokenHash) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.previewToken = token
+}
+
+// hashPreview is what is stored of a preview's token; nil for none.
+func hashPreview(token string) *store.TokenHash {
+	if token == "" {
+		return nil
+	}
+	hash := store.HashToken(token)
+	return &hash
+}
+
 // dropRoutes removes the routes to s. Held: mu.
 func (c *Control) dropRoutes(s *session) {
 	for sub, t := range c.routes {
@@ -64,11 +84,19 @@ func (c *Control) Route(ctx context.Context, subdomain string) (Route, error) {
 	subdomain = strings.ToLower(subdomain)
 	c.mu.Lock()
 	t, ok := c.routes[subdomain]
+	var admits func(string) bool
+	if ok && t.s.previewToken != nil {
+		want := *t.s.previewToken
+		admits = func(token string) bool {
+			got := store.HashToken(token)
+			return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+		}
+	}
 	c.mu.Unlock()
 	if ok {
 		if err := t.s.usable(); err == nil {
 			rec, m := t.s.record(), t.s.liveMachine()
-			return Route{SessionID: rec.ID, SandboxName: rec.SandboxName, Port: t.port, State: RouteRunning, Done: m.Done(),
+			return Route{SessionID: rec.ID, SandboxName: rec.SandboxName, Port: t.port, State: RouteRunning, Admits: admits, Done: m.Done(),
 				Dial: func(ctx context.Context) (net.Conn, error) { return m.Dial(ctx, t.port) }}, nil
 		}
 	}

@@ -36,6 +36,8 @@ type session struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // pumps
 
+	previewToken *store.TokenHash // guarded by Control.mu
+
 	policyMu sync.Mutex // held while the policy is replaced; before mu
 	saving   sync.Mutex // held while the disk is saved; before mu
 
@@ -53,10 +55,10 @@ type session struct {
 	commands map[string]*command // those that run
 }
 
-func (c *Control) newSession(rec store.Session, img image.Image, env map[string]string) *session {
+func (c *Control) newSession(rec store.Session, img image.Image, spec store.SandboxSpec) *session {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &session{
-		c: c, id: rec.ID, project: rec.Project, sandboxID: rec.SandboxID, image: img, env: maps.Clone(env),
+		c: c, id: rec.ID, project: rec.Project, sandboxID: rec.SandboxID, image: img, env: maps.Clone(spec.Env), previewToken: spec.PreviewToken,
 		started: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 		rec: rec, giveUp: func() {}, commands: map[string]*command{},
 	}

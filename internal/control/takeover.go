@@ -70,7 +70,7 @@ func (c *Control) takeOver(ctx context.Context, se store.Session) error {
 	if err != nil {
 		return err
 	}
-	s := c.newSession(se, img, sb.Env)
+	s := c.newSession(se, img, sb.SandboxSpec)
 	s.layers = stored(se.Layers)
 	if s.drives, err = c.takeOverDrives(ctx, se); err != nil {
 		return err

@@ -48,6 +48,9 @@ func (p *Project) UpdateSandbox(ctx context.Context, name string, req api.Update
 	if err != nil {
 		return nil, p.startsFrom(err, "sandbox", name, req.CurrentSnapshotID)
 	}
+	if s != nil && req.PreviewToken != nil {
+		p.c.setPreviewToken(s, sb.PreviewToken)
+	}
 	if s != nil && req.Ports != nil {
 		p.c.setRoutes(s, sb.Ports)
 	}
@@ -127,6 +130,12 @@ func (p *Project) planUpdate(ctx context.Context, req api.UpdateSandboxRequest) 
 			}
 			return err
 		},
+		func() error {
+			if req.PreviewToken == nil {
+				return nil
+			}
+			return api.ValidatePreviewToken(*req.PreviewToken)
+		},
 		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
 		func() (err error) {
 			if k := req.KeepLastSnapshots; k.Set && !k.Null {
@@ -161,6 +170,9 @@ func (p *Project) planUpdate(ctx context.Context, req api.UpdateSandboxRequest) 
 		}
 		if req.Mounts != nil {
 			sb.Mounts = mounts
+		}
+		if req.PreviewToken != nil {
+			sb.PreviewToken = hashPreview(*req.PreviewToken)
 		}
 		if req.SnapshotExpiration.IsSet() {
 			sb.SnapshotExpiration = optional(req.SnapshotExpiration)

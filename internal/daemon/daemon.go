@@ -38,6 +38,8 @@ type Config struct {
 	// PreviewDomain, if not empty, is the domain below which every port has
 	// its https address; else ports are at http://SUBDOMAIN.localhost:PORT.
 	PreviewDomain string
+	// Certificate of the secure listener of Serve; nil: there is none.
+	Certificate *server.Certificate
 	// FirstToken may use any project; empty: there is none.
 	FirstToken string
 	// DNS servers, as in GLOVEBOX_DNS; empty: the host's.
@@ -142,31 +144,22 @@ func (d *Daemon) Token() string { return d.token }
 // root without a token.
 func SocketPath(dataDir string) string { return filepath.Join(dataDir, "glovebox.sock") }
 
-// Serve answers requests on ln, and on the socket of the data directory,
-// until ctx ends. It closes ln.
-func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
-	d.setPublic(ln.Addr())
-	public, err := d.newServer(false)
+// Serve answers requests on ln, on secure with TLS (nil where there is no
+// certificate), and on the socket of the data directory, until ctx ends. It
+// closes both.
+func (d *Daemon) Serve(ctx context.Context, ln, secure net.Listener) error {
+	d.setPublic(ln, secure)
+	listeners, err := d.listeners(ctx, ln, secure)
 	if err != nil {
-		ln.Close()
+		for _, l := range listeners {
+			l.ln.Close()
+		}
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	if !d.cfg.OneShot {
-		local, err := d.newServer(true)
-		if err != nil {
-			ln.Close()
-			return err
-		}
-		socket, err := listenSocket(ctx, SocketPath(d.cfg.DataDir))
-		if err != nil {
-			ln.Close()
-			return err
-		}
-		g.Go(func() error { return local.Serve(ctx, socket) })
-		d.log.Info("serving", "address", "http://"+ln.Addr().String(), "data", d.cfg.DataDir)
+	for _, l := range listeners {
+		g.Go(func() error { return l.server.Serve(ctx, l.ln) })
 	}
-	g.Go(func() error { return public.Serve(ctx, ln) })
 	preparing := make(chan struct{})
 	go func() {
 		defer close(preparing)
@@ -175,6 +168,40 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 	err = g.Wait()
 	<-preparing
 	return err
+}
+
+// served is a listener and the server that it is for, nil where that could
+// not be made.
+type served struct {
+	ln     net.Listener
+	server *server.Server
+}
+
+// listeners are all that Serve serves; also those it has to close on error.
+func (d *Daemon) listeners(ctx context.Context, ln, secure net.Listener) (out []served, err error) {
+	add := func(ln net.Listener, local, tls bool) {
+		s, e := d.newServer(local, tls)
+		err = errors.Join(err, e)
+		out = append(out, served{ln, s})
+	}
+	add(ln, false, false)
+	if secure != nil {
+		add(secure, false, true)
+	}
+	if d.cfg.OneShot || err != nil {
+		return out, err
+	}
+	socket, err := listenSocket(ctx, SocketPath(d.cfg.DataDir))
+	if err != nil {
+		return out, err
+	}
+	add(socket, true, false)
+	attrs := []any{"address", "http://" + ln.Addr().String(), "data", d.cfg.DataDir}
+	if secure != nil {
+		attrs = append(attrs, "tls", "https://"+secure.Addr().String())
+	}
+	d.log.Info("serving", attrs...)
+	return out, err
 }
 
 // listenSocket listens at path for the owner of the data directory alone. A
@@ -195,12 +222,15 @@ func listenSocket(ctx context.Context, path string) (net.Listener, error) {
 	return ln, nil
 }
 
-func (d *Daemon) newServer(local bool) (*server.Server, error) {
+func (d *Daemon) newServer(local, tls bool) (*server.Server, error) {
 	cfg := server.Config{
 		Control:   serverControl{d.control},
 		Logger:    d.log,
 		Health:    d.ready.health,
 		PublicURL: d.cfg.PublicURL,
+	}
+	if tls {
+		cfg.TLS = d.cfg.Certificate.Config()
 	}
 	if local {
 		cfg.LocalToken = d.token

@@ -106,18 +106,27 @@ func (i images) Resolve(ctx context.Context, ref string) (image.Image, error) {
 }
 
 // setPublic settles where previews are reached: at the listener's port, under
-// names below localhost, unless there is a domain for them.
-func (d *Daemon) setPublic(addr net.Addr) {
-	u := &url.URL{Scheme: "http", Host: "localhost"}
-	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.Port != 80 {
-		u.Host = fmt.Sprintf("localhost:%d", tcp.Port)
-	}
+// names below localhost, unless there is a domain for them. That is reached
+// at the port of our own TLS, or of the proxy that ends it in front of us.
+func (d *Daemon) setPublic(plain, secure net.Listener) {
+	u := &url.URL{Scheme: "http", Host: withPort("localhost", plain, 80)}
 	if d.cfg.PreviewDomain != "" {
 		u = &url.URL{Scheme: "https", Host: d.cfg.PreviewDomain}
+		if secure != nil {
+			u.Host = withPort(u.Host, secure, 443)
+		}
 	}
 	d.mu.Lock()
 	d.public = u
 	d.mu.Unlock()
+}
+
+// withPort adds the port of a listener to a name, where it is not the usual.
+func withPort(name string, ln net.Listener, usual int) string {
+	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && tcp.Port != usual {
+		return fmt.Sprintf("%s:%d", name, tcp.Port)
+	}
+	return name
 }
 
 func (d *Daemon) previewURL(subdomain string) string {
@@ -152,7 +161,7 @@ func (d *Daemon) previewTarget(ctx context.Context, subdomain string) (preview.T
 	}
 	return preview.Target{
 		Key:     fmt.Sprintf("%s/%d", r.SessionID, r.Port),
-		Sandbox: r.SandboxName, Port: r.Port, Dial: r.Dial, Done: r.Done,
+		Sandbox: r.SandboxName, Port: r.Port, Admits: r.Admits, Dial: r.Dial, Done: r.Done,
 	}, nil
 }
 

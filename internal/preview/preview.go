@@ -49,6 +49,8 @@ type Target struct {
 	Sandbox string
 	// Port inside the sandbox.
 	Port int
+	// Admits tells whether a token opens the preview; nil: it is public.
+	Admits func(token string) bool
 	// Dial connects to the port. Where nothing listens its error is
 	// syscall.ECONNREFUSED.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -108,6 +110,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, err := h.cfg.Resolve(r.Context(), sub)
 	if err != nil {
 		h.fail(w, r, err)
+		return
+	}
+	if t.Admits != nil && !admit(w, r, t) {
 		return
 	}
 	if r.Body != nil && r.Body != http.NoBody {

@@ -33,7 +33,9 @@ type rig struct {
 	host  string // Host header of the app's preview
 	done  chan struct{}
 	dials atomic.Int64
-	h     *Handler
+	// admits is Target.Admits
+	admits func(string) bool
+	h      *Handler
 }
 
 func newRig(t *testing.T, app http.Handler) *rig {
@@ -63,7 +65,7 @@ func (r *rig) start(dial func(context.Context) (net.Conn, error)) {
 		Resolve: func(_ context.Context, sub string) (Target, error) {
 			switch sub {
 			case "app":
-				return Target{Key: "se_1:3000", Sandbox: "box", Port: 3000, Dial: dial, Done: r.done}, nil
+				return Target{Admits: r.admits, Key: "se_1:3000", Sandbox: "box", Port: 3000, Dial: dial, Done: r.done}, nil
 			case "stopped":
 				return Target{}, fmt.Errorf("box: %w", ErrStopped)
 			case "broken":

@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,8 @@ type Config struct {
 	// their path; nil for none.
 	IsPreviewHost func(host string) bool
 	Preview       http.Handler
+	// TLS, if not nil, has Serve speak TLS.
+	TLS *tls.Config
 	// MaxBody bounds a JSON body in bytes; 0 is 4 MiB.
 	MaxBody int64
 	// MaxRequests bounds the calls in progress, streams included; 0 is 4096.
@@ -78,6 +81,7 @@ type Server struct {
 	publicURL string
 	isPreview func(string) bool
 	preview   http.Handler
+	tls       *tls.Config
 	maxBody   int64
 	grace     time.Duration
 	router    *router
@@ -100,7 +104,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		control: cfg.Control, log: cfg.Logger, health: cfg.Health, local: cfg.LocalToken, publicURL: cfg.PublicURL,
-		isPreview: cfg.IsPreviewHost, preview: cfg.Preview,
+		isPreview: cfg.IsPreviewHost, preview: cfg.Preview, tls: cfg.TLS,
 		maxBody: cfg.MaxBody, grace: cfg.Grace,
 		prefix: api.NewID("")[:8],
 	}
@@ -136,10 +140,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(s.tls != nil)
+	protocols.SetUnencryptedHTTP2(s.tls == nil)
 	srv := &http.Server{
 		Handler:           s,
 		Protocols:         &protocols,
+		TLSConfig:         s.tls,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -147,7 +153,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() {
+		if s.tls != nil {
+			served <- srv.ServeTLS(ln, "", "")
+		} else {
+			served <- srv.Serve(ln)
+		}
+	}()
 	select {
 	case err := <-served:
 		s.drain()

@@ -180,6 +180,8 @@ type SandboxSpec struct {
 	KeepLast           *api.SnapshotRetention `json:"keepLast,omitempty"`
 	Cwd                string                 `json:"cwd"`
 	Interactive        bool                   `json:"interactive,omitempty"`
+	// PreviewToken is the hash of the token that previews ask for; nil: none.
+	PreviewToken *TokenHash `json:"previewToken,omitempty"`
 }
 
 // Session as stored.

@@ -41,6 +41,21 @@ describe("addresses", { concurrency: 3 }, () => {
     assert.equal((await fetch(url)).status, 404);
   });
 
+  test("a preview with a token opens for nobody else", async (t) => {
+    const token = "a-token-of-this-test";
+    const sandbox = await newSandbox(t, { ports: [3000], __previewToken: token });
+    await startWeb(sandbox, 3000);
+    const url = sandbox.domain(3000);
+    assert.equal((await fetch(url)).status, 401);
+    assert.equal((await fetch(url, { headers: { "x-glovebox-preview-token": token } })).status, 200);
+    const link = await fetch(`${url}/?__preview_token=${token}`, { redirect: "manual" });
+    assert.equal(link.status, 303);
+    const cookie = link.headers.getSetCookie()[0].split(";")[0];
+    assert.equal((await fetch(url, { headers: { cookie } })).status, 200);
+    assert.equal((await api("PATCH", `/v2/sandboxes/${sandbox.name}`, { body: { __previewToken: "" } })).status, 200);
+    assert.equal((await fetch(url)).status, 200);
+  });
+
   test("a stopped sandbox's address says that it is over", async (t) => {
     const sandbox = await newSandbox(t, { ports: [3000] });
     await startWeb(sandbox, 3000);
