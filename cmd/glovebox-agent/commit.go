@@ -105,8 +105,15 @@ func (t *tx) undo() {
 		return
 	}
 	t.closeParent()
-	for i := len(t.dirs) - 1; i >= 0; i-- {
-		_ = syscall.Rmdir(t.dirs[i].path)
+	// Each path is walked from the root: the deeper, the fewer in a turn.
+	for cost := 0; len(t.dirs) > 0 && cost < txTurnCost; {
+		last := len(t.dirs) - 1
+		_ = syscall.Rmdir(t.dirs[last].path)
+		cost += dirCost + len(t.dirs[last].path)
+		t.dirs = t.dirs[:last]
+	}
+	if len(t.dirs) > 0 {
+		t.s.a.touch(t)
 	}
 }
 

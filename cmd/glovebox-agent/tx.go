@@ -16,6 +16,10 @@ const (
 	// txTurn is how many names a transaction gives or removes before others
 	// have their turn.
 	txTurn = 64
+	// txTurnCost bounds the removal of directories in a turn, of which each
+	// costs dirCost and its path's length.
+	txTurnCost = 16 << 10
+	dirCost    = 128
 	// creditPiece is after how many bytes the host is allowed more.
 	creditPiece = 256 << 10
 )
@@ -253,7 +257,7 @@ func (t *tx) enter(dir string) error {
 }
 
 func (t *tx) openParent(dir string) error {
-	fd, err := syscall.Open(dir, unix.O_PATH|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open(dir, dirFlags, 0)
 	if err != nil {
 		return err
 	}
@@ -278,7 +282,6 @@ func (t *tx) ensureDir(path string, explicit bool) error {
 		if made, err = t.makeDir(path); err != nil {
 			return err
 		}
-		t.known[path] = made
 	}
 	if !explicit || !made {
 		return nil
@@ -292,25 +295,61 @@ func (t *tx) ensureDir(path string, explicit bool) error {
 	return nil
 }
 
+// makeDir makes what is missing of path, from the nearest directory that is
+// known on downwards and each by its name in its parent: by its path, each of
+// a thousand levels would be walked from the root.
 func (t *tx) makeDir(path string) (made bool, err error) {
-	var st unix.Stat_t
-	switch err := unix.Fstatat(unix.AT_FDCWD, path, &st, 0); {
-	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return false, syscall.ENOTDIR
-	case err == nil:
-		return false, nil
-	case err != syscall.ENOENT:
-		return false, err
+	at := path
+	for at != "/" {
+		if _, ok := t.known[at]; ok {
+			break
+		}
+		at, _ = split(at)
 	}
-	parent, _ := split(path)
-	if err := t.ensureDir(parent, false); err != nil {
-		return false, err
+	fd, err := syscall.Open(at, dirFlags, 0)
+	end := len(at)
+	if at == "/" {
+		end = 0
 	}
-	if err := syscall.Mkdir(path, 0o755); err != nil {
-		return false, err
+	for err == nil && end < len(path) && path != "/" {
+		start := end + 1
+		for end = start; end < len(path) && path[end] != '/'; end++ {
+		}
+		parent := fd
+		made, fd, err = t.step(parent, path[start:end], path[:end])
+		_ = syscall.Close(parent)
+		if err == nil {
+			t.known[path[:end]] = made
+		}
 	}
-	t.dirs = append(t.dirs, txDir{path: path})
-	return true, syscall.Lchown(path, t.uid, t.gid)
+	if err == nil {
+		_ = syscall.Close(fd)
+	}
+	return made, err
+}
+
+const dirFlags = unix.O_PATH | syscall.O_DIRECTORY | syscall.O_CLOEXEC
+
+// step opens a directory by its name in parent, and makes it where there is
+// none; path is its own.
+func (t *tx) step(parent int, name, path string) (made bool, fd int, err error) {
+	fd, err = syscall.Openat(parent, name, dirFlags, 0)
+	if err != syscall.ENOENT {
+		return false, fd, err
+	}
+	switch err = unix.Mkdirat(parent, name, 0o755); err {
+	case nil:
+		made = true
+		t.dirs = append(t.dirs, txDir{path: path})
+		if err = unix.Fchownat(parent, name, t.uid, t.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return true, -1, err
+		}
+	case syscall.EEXIST: // made by somebody else a moment ago
+	default:
+		return false, -1, err
+	}
+	fd, err = syscall.Openat(parent, name, dirFlags, 0)
+	return made, fd, err
 }
 
 // split cuts a clean absolute path before its last element.

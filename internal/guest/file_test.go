@@ -119,6 +119,34 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
+// TestDeepFile: as deep as a path can be, and not a trace of it where its
+// archive is broken.
+func TestDeepFile(t *testing.T) {
+	_, c := assembled(t)
+	deep := strings.Repeat("d/", 2000) + "f"
+	if err := write(t, c, "/deep", archive(t, file(deep, "down here"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, c, "/deep/"+deep); string(got) != "down here" {
+		t.Errorf("%q", got)
+	}
+	fails := errors.New("not what was meant")
+	err := c.WriteTar(ctx(t), "/deeper", owner, bytes.NewReader(archive(t, file(deep, "x"))), func() error { return fails })
+	if !errors.Is(err, fails) {
+		t.Fatal(err)
+	}
+	for {
+		_, err := c.Stat(ctx(t), "/deeper")
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil || t.Context().Err() != nil {
+			t.Fatalf("what was made is not removed: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func TestFileNames(t *testing.T) {
 	_, c := assembled(t)
 	names := []string{"🤣.txt", "あああ/い.txt", "sp ace.txt", "100%25.txt", "a#b?c&d.txt", `q'"uote.txt`, `back\slash.txt`, "\u00e9.txt", "e\u0301.txt", "-rf", ".hidden", "new\nline.txt",
