@@ -26,6 +26,7 @@ type serveFlags struct {
 	format  string
 	level   string
 	tls     tlsFlags
+	leave   bool
 }
 
 // tlsFlags are the second listener.
@@ -58,7 +59,9 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server",
 		Long: `Runs the server in the foreground until Ctrl-C or SIGTERM, which stops all
-sandboxes in good order and keeps the files of persistent ones. At its first
+sandboxes in good order and keeps the files of persistent ones. The sandboxes of
+a server that died, or that left them with --leave-running, are the next one's, if
+it comes within 15 minutes; their connections and terminals end. At its first
 start it makes the default image; GET /healthz answers 200 once sandboxes can be
 made.
 
@@ -78,6 +81,7 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.StringVar(&f.tls.cert, "tls-cert", "", "file with its certificate and chain (PEM), read again when it is renewed")
 	flags.StringVar(&f.tls.key, "tls-key", "", "file with the certificate's key (PEM)")
 	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
+	flags.BoolVar(&f.leave, "leave-running", false, "at SIGTERM leave the sandboxes running, for the next server on this data directory")
 	f.limits.register(flags)
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
@@ -129,6 +133,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	serveErr := d.Serve(ctx, listener, secure)
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
+	if f.leave && serveErr == nil && d.Running() > 0 {
+		return d.Leave(after)
+	}
 	return errors.Join(serveErr, d.Close(after))
 }
 

@@ -79,6 +79,8 @@ func (n *fakeNode) Adopt(ctx context.Context, spec node.Spec, state json.RawMess
 	return m, nil
 }
 
+func (n *fakeNode) Leave(context.Context) error { return nil }
+
 func (n *fakeNode) Sweep(context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -137,6 +137,17 @@ func (d *Daemon) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Leave is for a process that ends now and leaves its sandboxes to the next
+// server on the data directory, as if it had died: what that needs is on disk
+// at any time. The warm pool is ended. Nothing may be called after it.
+func (d *Daemon) Leave(ctx context.Context) error {
+	d.log.Info("leaving the sandboxes to the next server", "machines", d.Running())
+	return d.node.Leave(ctx)
+}
+
+// Running is how many sandboxes run.
+func (d *Daemon) Running() int { return d.node.Status().Running }
+
 // Token may use any project of this daemon.
 func (d *Daemon) Token() string { return d.token }
 

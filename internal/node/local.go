@@ -215,15 +215,22 @@ func (n *node) Status() Status {
 // stopParallel is how many machines are ended at once.
 const stopParallel = 8
 
-func (n *node) Close(ctx context.Context) error {
+func (n *node) Close(ctx context.Context) error { return n.end(ctx, true) }
+
+func (n *node) Leave(ctx context.Context) error { return n.end(ctx, false) }
+
+// end ends the machines that hold no session, or all.
+func (n *node) end(ctx context.Context, sessions bool) error {
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
 	n.pool.close()
 	n.mu.Lock()
 	var all []*machine
-	for m := range n.machines {
-		all = append(all, m)
+	for m, session := range n.machines {
+		if sessions || !session {
+			all = append(all, m)
+		}
 	}
 	n.mu.Unlock()
 	g := new(errgroup.Group)

@@ -97,6 +97,9 @@ type Node interface {
 	// that freed. A layer that SaveDisk or MergeLayers has just returned stays
 	// for some minutes, until keep knows it.
 	PruneLayers(ctx context.Context, keep func(digest string) bool) (freed int64, err error)
+	// Leave ends the machines that hold no session, and leaves the others to
+	// the Adopt of another process; this one ends now.
+	Leave(ctx context.Context) error
 	// Close ends every machine and waits until nothing of them is left.
 	Close(ctx context.Context) error
 }

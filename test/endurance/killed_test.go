@@ -47,7 +47,7 @@ type guest struct {
 // with it. The sandboxes are the next one's, with their commands, their output
 // from the first byte on and once, their servers, files and time-outs.
 func TestKilledServer(t *testing.T) {
-	server := testserver.Start(t)
+	server := testserver.Start(t, "--leave-running")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	c, err := client.New(server.URL, server.Token)
@@ -74,8 +74,12 @@ func TestKilledServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for round := range 3 {
-		server.KillAndRestart(t)
+	for round := range 4 {
+		if round == 3 { // the last one lets them go
+			server.Restart(t)
+		} else {
+			server.KillAndRestart(t)
+		}
 		for _, g := range guests {
 			g.askWeb(ctx, t)
 			script := fmt.Sprintf("echo %d >> rounds; wc -l < rounds", round)
