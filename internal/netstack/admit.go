@@ -36,6 +36,10 @@ func (l *link) accept(pkt *stack.PacketBuffer) bool {
 		l.refuse(protoName(h.Protocol()), to, "spoofed source", "the packet says that it comes from %s, and the sandbox is %s", h.SourceAddress(), driver.GuestAddr)
 		return false
 	}
+	if header.IsV4MulticastAddress(h.DestinationAddress()) { // the stack would drop it unseen
+		l.refuse(protoName(h.Protocol()), to, "multicast", "%s is a multicast address, which no policy opens", to)
+		return false
+	}
 	switch h.TransportProtocol() {
 	case header.TCPProtocolNumber, header.UDPProtocolNumber:
 		return true

@@ -67,7 +67,7 @@ func TestSpoofedAndForeignPacketsAreDropped(t *testing.T) {
 	bad = append(bad, v6, v6, []byte{0x45}, []byte{0}, syn(guestIP, peerIP, 1)[:19])
 	ping, gre := syn(guestIP, peerIP, 0), syn(guestIP, peerIP, 0)
 	ping[9], ping[20], gre[9] = 1, 8, 47
-	bad = append(bad, ping, gre, gre, gre)
+	bad = append(bad, ping, gre, gre, gre, syn(guestIP, [4]byte{224, 0, 0, 251}, 1))
 	for _, p := range bad {
 		if _, err := unix.Write(fd, p); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestSpoofedAndForeignPacketsAreDropped(t *testing.T) {
 		}
 	}
 	// Once for each destination, however many there are.
-	want := map[string]int{"tcp, spoofed source": 1, "ipv6, IPv6": 1, "ip, malformed packet": 1, "icmp, protocol": 1, "ip 47, protocol": 1}
+	want := map[string]int{"tcp, spoofed source": 1, "ipv6, IPv6": 1, "ip, malformed packet": 1, "icmp, protocol": 1, "ip 47, protocol": 1, "tcp, multicast": 1}
 	if !maps.Equal(seen, want) {
 		t.Errorf("recorded %v, want %v", seen, want)
 	}

@@ -134,6 +134,9 @@ func ReadStream(r io.Reader) (Result, error) {
 		if err != nil {
 			return result, fmt.Errorf("line %q: %w", text, err)
 		}
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue // keeps an idle connection open
+		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
 			return result, fmt.Errorf("line %q: %w", text, err)
