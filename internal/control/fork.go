@@ -128,6 +128,7 @@ func (p *Project) copyRunning(ctx context.Context, s *session, owner store.Sandb
 		layers = append(layers, recorded([]image.Layer{*saved.Layer})...)
 	}
 	sn := p.c.newSnapshot(rec, owner, store.MadeByFork, layers)
+	sn.Provisional = true
 	if err := p.c.store.AddSnapshot(ctx, sn); err != nil {
 		return origin{}, false, internal("record the disk of a fork", err)
 	}

@@ -36,6 +36,9 @@ func (c *Control) Recover(ctx context.Context) error {
 	if err := c.sweepLogs(ctx); err != nil {
 		return err
 	}
+	if _, err := c.store.DeleteProvisional(ctx, c.now()); err != nil {
+		return err
+	}
 	c.prune()
 	c.expire()
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // write and read are files of a running session.
@@ -233,6 +234,16 @@ func TestResumeFails(t *testing.T) {
 	after.Sandbox.StatusUpdatedAt = before.Sandbox.StatusUpdatedAt
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("a failed resume left its mark (-before +after):\n%s", d)
+	}
+	// A layer that is gone from the disk is told with its snapshot, and all
+	// else stays as it is.
+	r.node.onStart = func(context.Context, *fakeMachine) error {
+		return fmt.Errorf("layer sha256:1: %w", snapshot.ErrNotFound)
+	}
+	_, err = r.GetSandbox(t.Context(), "a", true)
+	wantCode(t, err, api.CodeConflict, before.Sandbox.CurrentSnapshotID, "sha256:1", "missing")
+	if after, err := r.GetSandbox(t.Context(), "a", false); err != nil || after.Sandbox.CurrentSnapshotID != before.Sandbox.CurrentSnapshotID {
+		t.Errorf("%+v, %v", after, err)
 	}
 	r.node.onStart = nil
 	got := r.resume(t, "a")

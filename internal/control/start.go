@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -31,7 +32,7 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy,
 	})
 	if err != nil {
-		return s.failStart(ctx, startError(s.id, err))
+		return s.failStart(ctx, s.startError(err))
 	}
 	if source != nil {
 		err = s.fetch(ctx, m, source)
@@ -50,12 +51,25 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 	return nil
 }
 
-func startError(id string, err error) error {
+// startError turns an error of the node into what a client sees. A layer that
+// is gone from the server's disk is a conflict: it is of no use to repeat the
+// call, and the sandbox is not to be made anew.
+func (s *session) startError(err error) error {
+	if errors.Is(err, snapshot.ErrNotFound) {
+		what := "a drive"
+		if id := s.record().SourceSnapshotID; id != "" {
+			what = "snapshot " + id
+			if len(s.drives) > 0 {
+				what += " or a drive"
+			}
+		}
+		return api.Errorf(api.CodeConflict, "sandbox %q cannot start: part of %s is missing on the server's disk (%v); bring the file back, or start from another snapshot. Nothing else was changed", s.record().SandboxName, what, err)
+	}
 	if errors.Is(err, node.ErrCapacity) {
 		return &api.Error{Code: api.CodeRateLimited, RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("this server has no room for another sandbox now (%v); stop one, or try again later", err)}
 	}
-	return internal("start session "+id, err)
+	return internal("start session "+s.id, err)
 }
 
 // run makes the session running with machine m.

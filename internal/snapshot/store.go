@@ -29,7 +29,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/scratch"
 )
 
-// ErrNotFound: no layer of this digest is here.
+// ErrNotFound: no layer of this digest is here, or not all of it.
 var ErrNotFound = errors.New("no such layer")
 
 // Options of a store.
@@ -103,7 +103,7 @@ func (s *Store) Load(digest string) (image.Layer, error) {
 	case err != nil:
 		return image.Layer{}, fmt.Errorf("layer %s: %w", digest, err)
 	case fi.Size() != l.Size:
-		return image.Layer{}, fmt.Errorf("layer %s: its file has %d bytes instead of %d", digest, fi.Size(), l.Size)
+		return image.Layer{}, fmt.Errorf("layer %s: %w: its file has %d bytes instead of %d", digest, ErrNotFound, fi.Size(), l.Size)
 	}
 	return l, nil
 }

@@ -122,6 +122,8 @@ CREATE TABLE drives (
 ) STRICT;
 CREATE INDEX drives_created ON drives (project, created_at, id);
 CREATE INDEX drives_updated ON drives (project, updated_at, id);
+`, `
+CREATE INDEX snapshots_deleted ON snapshots (updated_at) WHERE status = 'deleted';
 `}
 
 // migrate brings the database to the version of this program.

@@ -48,7 +48,7 @@ func useSnapshot(ctx context.Context, tx *sql.Tx, id string, now int64) error {
 	if id == "" {
 		return nil
 	}
-	err := one(tx.ExecContext(ctx, `UPDATE snapshots SET last_used_at = max(last_used_at, ?1),
+	err := one(tx.ExecContext(ctx, `UPDATE snapshots SET last_used_at = max(last_used_at, ?1), data = json_remove(data, '$.provisional'),
 			expires_at = CASE expiration WHEN 0 THEN 0 ELSE max(last_used_at, ?1) + expiration END
 		WHERE id = ?2 AND status = 'created' AND (expires_at = 0 OR expires_at > ?1 OR `+running+`)`, now, id))
 	if errors.Is(err, ErrNotFound) {

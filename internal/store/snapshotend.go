@@ -45,7 +45,32 @@ func (s *sqliteStore) DeleteOrphans(ctx context.Context, sandboxID string, now i
 	return int(n), nil
 }
 
+func (s *sqliteStore) DeleteProvisional(ctx context.Context, now int64) (int, error) {
+	n, err := s.markDeleted(ctx, now, "data ->> '$.provisional'")
+	if err != nil {
+		return 0, fmt.Errorf("delete snapshots of sandboxes that were not made: %w", err)
+	}
+	return int(n), nil
+}
+
+// forget removes what is known of snapshots that were deleted long ago.
+func (s *sqliteStore) forget(ctx context.Context, now int64) error {
+	const old = `status = 'deleted' AND updated_at < ? AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.current_snapshot = snapshots.id)`
+	before := now - KeepDeleted.Milliseconds()
+	var some bool
+	if err := s.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM snapshots WHERE "+old+")", before).Scan(&some); err != nil || !some {
+		return err
+	}
+	return s.update(ctx, quick, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM snapshots WHERE "+old, before)
+		return err
+	})
+}
+
 func (s *sqliteStore) ExpireSnapshots(ctx context.Context, now int64) (int, int64, error) {
+	if err := s.forget(ctx, now); err != nil {
+		return 0, 0, fmt.Errorf("forget deleted snapshots: %w", err)
+	}
 	var next sql.NullInt64
 	const soonest = "SELECT min(expires_at) FROM snapshots WHERE status = 'created' AND expires_at > 0"
 	if err := s.read.QueryRowContext(ctx, soonest).Scan(&next); err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/api"
 )
@@ -23,9 +24,14 @@ type Snapshots interface {
 	// DeleteOrphans deletes the snapshots of a sandbox that no other sandbox
 	// needs, and returns how many those were.
 	DeleteOrphans(ctx context.Context, sandboxID string, now int64) (int, error)
+	// DeleteProvisional deletes those whose sandbox did not come to be, and
+	// returns how many those were. Call it before any sandbox is made.
+	DeleteProvisional(ctx context.Context, now int64) (int, error)
 	// ExpireSnapshots deletes those whose time has come, but for those that a
 	// session runs from. It returns how many those were, and when the next
-	// one's time comes (0: never).
+	// one's time comes (0: never). It also forgets those that were deleted
+	// longer than KeepDeleted ago, but for those that a sandbox would start
+	// from.
 	ExpireSnapshots(ctx context.Context, now int64) (n int, next int64, err error)
 	// ReplaceLayers sets the layers of a snapshot that is not deleted and
 	// still has the layers old; ErrNotFound otherwise.
@@ -38,6 +44,9 @@ type Snapshots interface {
 	// this digest.
 	ImageInUse(ctx context.Context, digest string) (bool, error)
 }
+
+// KeepDeleted is how long a snapshot stays known after it was deleted.
+const KeepDeleted = 30 * 24 * time.Hour
 
 // Snapshot as stored. Times in milliseconds since 1970.
 type Snapshot struct {
@@ -75,6 +84,9 @@ type SnapshotData struct {
 	Region  string `json:"region"`
 	Image   string `json:"image"` // "reference@sha256:…"
 	Runtime string `json:"runtime,omitempty"`
+	// Provisional: made for a sandbox that is not there yet. It is not so any
+	// more once a session starts from it.
+	Provisional bool `json:"provisional,omitempty"`
 }
 
 // Kept is what a session's end leaves.

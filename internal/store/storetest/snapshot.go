@@ -184,7 +184,7 @@ func testExpiry(t *testing.T, s store.Store) {
 	}
 	expire(1600, 0, 1800)
 	expire(1800, 1, 0)
-	expire(1<<50, 0, 0)
+	expire(day, 0, 0)
 	for i, want := range []api.SnapshotStatus{api.SnapshotDeleted, api.SnapshotCreated, api.SnapshotDeleted} {
 		if got := status(t, s, all[i]); got != want {
 			t.Errorf("snapshot %d: %s, want %s", i, got, want)
@@ -242,6 +242,53 @@ func testRetention(t *testing.T, s store.Store) {
 	}
 	if n, err := s.DeleteOrphans(t.Context(), se.SandboxID, 800); n != 2 || err != nil {
 		t.Fatal(n, err)
+	}
+}
+
+// testForgotten: a deleted snapshot is known for some time, or for as long as a
+// sandbox would start from it; one of a sandbox that was never made goes.
+func testForgotten(t *testing.T, s store.Store) {
+	ctx := t.Context()
+	_, se := create(t, s, "p", "one", 10)
+	gone, current, half, used := kept(se, 20), kept(se, 30), kept(se, 40), kept(se, 50)
+	half.Provisional, used.Provisional = true, true
+	for _, sn := range []store.Snapshot{gone, half, used} {
+		if err := s.AddSnapshot(ctx, sn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(t, s, se, current, nil)
+	runs := next(t, s, se, used.ID, 60)
+	if n, err := s.DeleteProvisional(ctx, 70); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if status(t, s, half) != api.SnapshotDeleted || status(t, s, used) != api.SnapshotCreated {
+		t.Error("others are deleted than those of sandboxes that were never made")
+	}
+	runs.Status = api.StatusFailed
+	if err := s.UpdateSession(ctx, runs); err != nil {
+		t.Fatal(err)
+	}
+	for _, sn := range []store.Snapshot{gone, current} {
+		if _, err := s.DeleteSnapshot(ctx, "p", sn.ID, 80); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := 80 + store.KeepDeleted.Milliseconds()
+	if _, _, err := s.ExpireSnapshots(ctx, later); err != nil {
+		t.Fatal(err)
+	}
+	if status(t, s, gone) != api.SnapshotDeleted {
+		t.Error("it is forgotten too early")
+	}
+	if _, _, err := s.ExpireSnapshots(ctx, later+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Snapshot(ctx, "p", gone.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("deleted long ago: %v", err)
+	}
+	if status(t, s, current) != api.SnapshotDeleted {
+		t.Error("the one that a sandbox would start from is forgotten")
 	}
 }
 

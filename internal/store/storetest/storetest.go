@@ -34,6 +34,7 @@ func Run(t *testing.T, open Opener) {
 		{"roll-back", testRollBack},
 		{"expiry", testExpiry},
 		{"retention", testRetention},
+		{"forgotten", testForgotten},
 		{"image in use", testImageInUse},
 		{"drives", testDrives},
 		{"filters", testFilters},
