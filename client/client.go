@@ -136,6 +136,21 @@ func (c *Client) Status(ctx context.Context) (api.Status, error) {
 	return out, wrap(err, "status")
 }
 
+// DiskUse tells what takes up the server's disk. It takes a token for all
+// projects, and so does Prune.
+func (c *Client) DiskUse(ctx context.Context) (api.DiskUse, error) {
+	var out api.DiskUse
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "disk"}, repeatable: true}, &out)
+	return out, wrap(err, "disk use")
+}
+
+// Prune removes what nothing needs from the server's disk.
+func (c *Client) Prune(ctx context.Context, req api.PruneRequest) (api.PruneResponse, error) {
+	var out api.PruneResponse
+	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "prune"}, json: req, repeatable: true}, &out)
+	return out, wrap(err, "prune")
+}
+
 // Health is what the server says about its readiness.
 type Health struct {
 	// Status is "ok" once sandboxes can be made, else "starting".

@@ -125,7 +125,7 @@ func (a *app) sandboxCommands() []*cobra.Command {
 
 func (a *app) serverCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.serveCommand(), a.statusCommand(), a.doctorCommand(), a.imageCommand(),
+		a.serveCommand(), a.statusCommand(), a.pruneCommand(), a.doctorCommand(), a.imageCommand(),
 		a.tokenCommand(), a.envCommand(), a.versionCommand(),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // fakeDisks are the layers of a fakeNode. Each holds all files up to it, but
@@ -103,16 +104,18 @@ func (n *fakeNode) MergeLayers(_ context.Context, _, layers []image.Layer) (imag
 	return n.disks.add(disk), nil
 }
 
-func (n *fakeNode) PruneLayers(_ context.Context, keep func(string) bool) (freed int64, err error) {
+func (n *fakeNode) PruneLayers(_ context.Context, keep func(string) bool, dryRun bool) (removed []snapshot.Removed, err error) {
 	n.disks.mu.Lock()
 	defer n.disks.mu.Unlock()
 	for digest, disk := range n.disks.layers {
 		if !keep(digest) && !n.disks.recent[digest] {
-			delete(n.disks.layers, digest)
-			freed += disk.size
+			if !dryRun {
+				delete(n.disks.layers, digest)
+			}
+			removed = append(removed, snapshot.Removed{Digest: digest, Bytes: disk.size})
 		}
 	}
-	return freed, nil
+	return removed, nil
 }
 
 // SaveDisk makes a layer of all files where they are not as they were, and one

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -121,9 +122,9 @@ func (c *Control) pruneNow() {
 		c.pruning.Store(false)
 		keep, err := c.layersInUse(ctx)
 		if err == nil {
-			var freed int64
-			if freed, err = c.node.PruneLayers(ctx, func(digest string) bool { return keep[digest] }); freed > 0 {
-				c.log.Info("removed layers that nothing needs", "bytes", freed)
+			var removed []snapshot.Removed
+			if removed, err = c.node.PruneLayers(ctx, func(digest string) bool { return keep[digest] }, false); len(removed) > 0 {
+				c.log.Info("removed layers that nothing needs", "layers", len(removed))
 			}
 		}
 		if err != nil && ctx.Err() == nil {

@@ -33,7 +33,7 @@ func (c *Control) Recover(ctx context.Context) error {
 	if len(sessions) > 0 {
 		c.log.Warn("an earlier server died", "took over", len(sessions)-len(lost), "ended", len(lost))
 	}
-	if err := c.sweepLogs(ctx); err != nil {
+	if _, err := c.sweepLogs(ctx, false); err != nil {
 		return err
 	}
 	if _, err := c.store.DeleteProvisional(ctx, c.now()); err != nil {
@@ -101,28 +101,4 @@ func (c *Control) abortCommand(ctx context.Context, rec store.Command) error {
 	}
 	rec.ExitCode, rec.DurationMs = &code, max(0, now-rec.StartedAt)
 	return c.store.UpdateCommand(ctx, rec)
-}
-
-// sweepLogs removes directories of sessions that are not known.
-func (c *Control) sweepLogs(ctx context.Context) error {
-	entries, err := os.ReadDir(c.cfg.LogDir)
-	if err != nil {
-		return fmt.Errorf("read log directory: %w", err)
-	}
-	ids, err := c.store.SessionIDs(ctx, "")
-	if err != nil {
-		return err
-	}
-	known := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		known[id] = true
-	}
-	for _, e := range entries {
-		if !known[e.Name()] {
-			if err := os.RemoveAll(c.sessionDir(e.Name())); err != nil {
-				return fmt.Errorf("remove log directory %s: %w", e.Name(), err)
-			}
-		}
-	}
-	return nil
 }

@@ -235,7 +235,7 @@ func listenSocket(ctx context.Context, path string) (net.Listener, error) {
 
 func (d *Daemon) newServer(local, tls bool) (*server.Server, error) {
 	cfg := server.Config{
-		Control:   serverControl{d.control},
+		Control:   serverControl{d.control, d},
 		Logger:    d.log,
 		Health:    d.ready.health,
 		PublicURL: d.cfg.PublicURL,

@@ -166,7 +166,10 @@ func (d *Daemon) previewTarget(ctx context.Context, subdomain string) (preview.T
 }
 
 // serverControl is the control plane in the server's terms.
-type serverControl struct{ *control.Control }
+type serverControl struct {
+	*control.Control
+	d *Daemon
+}
 
 func (c serverControl) Project(ctx context.Context, name string) (server.Project, error) {
 	p, err := c.Control.Project(ctx, name)

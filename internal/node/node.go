@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/guest"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
 // ErrCapacity: the node has no memory left for another machine.
@@ -93,10 +94,10 @@ type Node interface {
 	// that grow too long.
 	MergeLayers(ctx context.Context, base, layers []image.Layer) (image.Layer, error)
 	// PruneLayers removes the layers of snapshots for which keep says false
-	// and that no running machine uses, and returns how many bytes of disk
-	// that freed. A layer that SaveDisk or MergeLayers has just returned stays
-	// for some minutes, until keep knows it.
-	PruneLayers(ctx context.Context, keep func(digest string) bool) (freed int64, err error)
+	// and that no running machine uses, and returns them; a dry run only tells.
+	// A layer that SaveDisk or MergeLayers has just returned stays for some
+	// minutes, until keep knows it.
+	PruneLayers(ctx context.Context, keep func(digest string) bool, dryRun bool) ([]snapshot.Removed, error)
 	// Leave ends the machines that hold no session, and leaves the others to
 	// the Adopt of another process; this one ends now.
 	Leave(ctx context.Context) error

@@ -103,9 +103,9 @@ func (n *node) located(layers []image.Layer) ([]image.Layer, error) {
 	return out, nil
 }
 
-func (n *node) PruneLayers(ctx context.Context, keep func(digest string) bool) (int64, error) {
+func (n *node) PruneLayers(ctx context.Context, keep func(digest string) bool, dryRun bool) ([]snapshot.Removed, error) {
 	if n.cfg.Snapshots == nil {
-		return 0, errNoSnapshots
+		return nil, errNoSnapshots
 	}
 	used := map[string]bool{}
 	n.mu.Lock()
@@ -120,5 +120,5 @@ func (n *node) PruneLayers(ctx context.Context, keep func(digest string) bool) (
 		}
 	}
 	n.mu.Unlock()
-	return n.cfg.Snapshots.Prune(ctx, func(digest string) bool { return keep(digest) || used[digest] })
+	return n.cfg.Snapshots.Prune(ctx, func(digest string) bool { return keep(digest) || used[digest] }, dryRun)
 }

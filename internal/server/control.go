@@ -20,6 +20,10 @@ type Control interface {
 	// RedeemInteractive trades a token of Project.NewInteractive, once.
 	RedeemInteractive(ctx context.Context, token string) (project, sessionID string, err error)
 	Status(ctx context.Context) api.Status
+	// DiskUse tells what takes up the server's disk, of all projects together.
+	DiskUse(ctx context.Context) (api.DiskUse, error)
+	// Prune removes what nothing needs, of all projects.
+	Prune(ctx context.Context, req api.PruneRequest) (api.PruneResponse, error)
 }
 
 // Project is the world that a token sees. An error of a call that starts

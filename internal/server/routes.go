@@ -16,6 +16,8 @@ func routes() []route {
 		{method: get, path: "/health", handle: (*call).alive, open: true},
 		{method: get, path: interactivePath, handle: (*call).terminal, open: true},
 		{method: get, path: "/v1/status", handle: (*call).status},
+		{method: get, path: "/v1/disk", handle: (*call).diskUse},
+		{method: post, path: "/v1/prune", handle: (*call).prune},
 		{method: get, path: "/v2/user", handle: (*call).user},
 		{method: get, path: "/v2/teams", handle: (*call).teams},
 		{method: get, path: "/v2/teams/{team}", handle: (*call).team},

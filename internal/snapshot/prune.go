@@ -37,35 +37,42 @@ func (s *Store) held(digest string, kept bool) bool {
 }
 
 // Prune removes the snapshots' layers for which keep says false, and returns
-// how many bytes that freed. Layers of images are not touched. A machine that
-// has a removed layer goes on, but cannot be saved any more.
-func (s *Store) Prune(ctx context.Context, keep func(digest string) bool) (freed int64, err error) {
+// them with what they took up on disk; a dry run only tells. Layers of images
+// are not touched. A machine that has a removed layer goes on, but cannot be
+// saved any more.
+func (s *Store) Prune(ctx context.Context, keep func(digest string) bool, dryRun bool) (removed []Removed, err error) {
 	digests, err := s.digests()
 	if err != nil {
-		return 0, fmt.Errorf("prune layers: %w", err)
+		return nil, fmt.Errorf("prune layers: %w", err)
 	}
 	for _, digest := range digests {
 		if err := ctx.Err(); err != nil {
-			return freed, err
+			return removed, err
 		}
 		if kept := keep(digest); s.held(digest, kept) || kept {
 			continue
 		}
-		n, err := s.remove(digest)
-		freed += n
+		n, err := s.remove(digest, dryRun)
 		if err != nil {
-			return freed, fmt.Errorf("prune layer %s: %w", digest, err)
+			return removed, fmt.Errorf("prune layer %s: %w", digest, err)
 		}
+		removed = append(removed, Removed{digest, n})
 	}
-	return freed, nil
+	return removed, nil
+}
+
+// Removed is a layer that is gone, and what it took up on disk.
+type Removed struct {
+	Digest string
+	Bytes  int64
 }
 
 // remove takes the layer away before its record, so that it is found again if
 // it does not get that far.
-func (s *Store) remove(digest string) (freed int64, err error) {
+func (s *Store) remove(digest string, dryRun bool) (freed int64, err error) {
 	for _, p := range []string{s.layerPath(digest), s.recordPath(digest)} {
 		n, err := allocated(p)
-		if err == nil {
+		if err == nil && !dryRun {
 			err = os.Remove(p)
 		}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -304,16 +304,25 @@ func TestPrune(t *testing.T) {
 	}
 	prune := func(keep string) int64 {
 		t.Helper()
-		n, err := s.s.Prune(t.Context(), func(d string) bool { return d == keep })
-		if err != nil {
-			t.Fatal(err)
+		var sum [2]int64
+		for i, dryRun := range []bool{true, false} {
+			removed, err := s.s.Prune(t.Context(), func(d string) bool { return d == keep }, dryRun)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range removed {
+				sum[i] += r.Bytes
+			}
 		}
-		return n
+		if sum[0] != sum[1] {
+			t.Errorf("%d bytes were freed, and %d said", sum[1], sum[0])
+		}
+		return sum[1]
 	}
 	if n := prune(""); n != 0 {
 		t.Errorf("%d bytes of layers that were just made were removed", n)
 	}
-	if _, err := s.s.Prune(t.Context(), func(string) bool { return true }); err != nil { // now they are known
+	if _, err := s.s.Prune(t.Context(), func(string) bool { return true }, false); err != nil { // now they are known
 		t.Fatal(err)
 	}
 	used, err := s.s.DiskUse(nil)

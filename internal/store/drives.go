@@ -14,6 +14,8 @@ type Drives interface {
 	// Drive finds one by name or id.
 	Drive(ctx context.Context, project, nameOrID string) (Drive, error)
 	ListDrives(ctx context.Context, project string, q api.ListDrivesQuery) (list []Drive, next string, err error)
+	// DriveLayers are the digests of the layers of all drives.
+	DriveLayers(ctx context.Context) (map[string]bool, error)
 	// DeleteDrive removes it with all that it holds: ErrNotFound.
 	DeleteDrive(ctx context.Context, id string) error
 	// SaveDrives stores new states of drives: all of them or none. A drive

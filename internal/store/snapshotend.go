@@ -112,13 +112,21 @@ func (s *sqliteStore) replaceLayers(ctx context.Context, update, id string, old,
 }
 
 func (s *sqliteStore) LayersInUse(ctx context.Context) (map[string]bool, error) {
+	return s.digests(ctx, `SELECT l.value ->> '$.digest' FROM snapshots n, json_each(n.layers) l WHERE n.status = 'created'
+		UNION SELECT l.value ->> '$.digest' FROM drives d, json_each(d.layers) l`)
+}
+
+func (s *sqliteStore) DriveLayers(ctx context.Context) (map[string]bool, error) {
+	return s.digests(ctx, "SELECT l.value ->> '$.digest' FROM drives d, json_each(d.layers) l")
+}
+
+func (s *sqliteStore) digests(ctx context.Context, text string) (map[string]bool, error) {
 	scan := func(r row) (string, error) {
 		var digest string
 		err := r.Scan(&digest)
 		return digest, err
 	}
-	list, err := query(ctx, s.read, scan, `SELECT l.value ->> '$.digest' FROM snapshots n, json_each(n.layers) l WHERE n.status = 'created'
-		UNION SELECT l.value ->> '$.digest' FROM drives d, json_each(d.layers) l`)
+	list, err := query(ctx, s.read, scan, text)
 	if err != nil {
 		return nil, fmt.Errorf("list layers in use: %w", err)
 	}

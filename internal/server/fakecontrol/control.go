@@ -136,6 +136,16 @@ func (c *Control) RedeemInteractive(_ context.Context, token string) (string, st
 	return where[0], where[1], nil
 }
 
+// DiskUse is of one image.
+func (c *Control) DiskUse(context.Context) (api.DiskUse, error) {
+	return api.DiskUse{Kinds: []api.DiskKind{{Kind: api.DiskImages, Count: 1, Bytes: 4096}}, FreeBytes: 8192}, nil
+}
+
+// Prune finds one layer.
+func (c *Control) Prune(context.Context, api.PruneRequest) (api.PruneResponse, error) {
+	return api.PruneResponse{Removed: []api.Pruned{{Kind: api.DiskLayers, Name: "sha256:0", Bytes: 4096}}, FreedBytes: 4096}, nil
+}
+
 // Status is constant.
 func (c *Control) Status(context.Context) api.Status {
 	return api.Status{Version: "test", Driver: "fake", StartedAt: Epoch, Pool: []api.PoolStatus{}}
