@@ -26,6 +26,7 @@ var layers = [][]string{
 	{"internal/node"},
 	{"internal/snapshot"},
 	{"internal/driver/gvisor", "internal/netstack", "internal/guest", "internal/image"},
+	{"internal/intercept"},
 	{"internal/scratch", "internal/layer", "internal/egress", "internal/driver", "internal/cgroup"},
 	{"cmd/glovebox-agent"},
 	{"internal/guest/wire"},

@@ -21,6 +21,7 @@ type serveFlags struct {
 	preview string
 	public  string
 	deny    string
+	caFile  string
 	warm    int
 	limits  limitFlags
 	format  string
@@ -80,6 +81,7 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.StringVar(&f.tls.listen, "tls-listen", "", "address of the same with TLS, such as 0.0.0.0:443")
 	flags.StringVar(&f.tls.cert, "tls-cert", "", "file with its certificate and chain (PEM), read again when it is renewed")
 	flags.StringVar(&f.tls.key, "tls-key", "", "file with the certificate's key (PEM)")
+	flags.StringVar(&f.caFile, "egress-ca-file", "", "PEM file of further authorities for the destinations of network policies' rules")
 	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
 	flags.BoolVar(&f.leave, "leave-running", false, "at SIGTERM leave the sandboxes running, for the next server on this data directory")
 	f.limits.register(flags)
@@ -124,7 +126,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		defer secure.Close()
 	}
 	d, err := daemon.Open(ctx, daemon.Config{
-		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview, Certificate: cert,
+		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview, EgressCAFile: f.caFile, Certificate: cert,
 		FirstToken: a.token, DNS: a.getenv(envDNS), NetworkDeny: deny, Warm: f.warm, Limits: limits, Logger: log,
 	})
 	if err != nil {

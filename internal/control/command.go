@@ -87,7 +87,7 @@ func (s *session) runCommand(ctx context.Context, req api.RunCommandRequest, tim
 	}
 	err := cmd.start(ctx, guest.Command{
 		ID: cmd.id, Argv: append([]string{req.Command}, req.Args...), Dir: cwd, Stdin: req.Stdin,
-		Env:  environment(s.image.Config, s.env, req.Env, req.Sudo),
+		Env:  environment(s.image.Config, cmd.m.Env(), s.env, req.Env, req.Sudo),
 		User: runAs(s.image.Config, req.Sudo),
 	})
 	if err != nil {

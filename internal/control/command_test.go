@@ -83,6 +83,12 @@ func TestCommandEnvironment(t *testing.T) {
 	check(env(api.RunCommandRequest{Sudo: true}), map[string]string{"HOME": "/root", "USER": "root", "PATH": "/opt/bin:/bin", "FOO": "create"})
 	check(env(api.RunCommandRequest{Sudo: true, Env: map[string]string{"HOME": "/x"}}), map[string]string{"HOME": "/x"})
 	check(env(api.RunCommandRequest{Env: values}), values)
+	// What the machine adds stands under what the user says.
+	rules := api.NetworkPolicy{Allow: &api.AllowList{{Domain: "a.test", Rules: []api.PolicyRule{{Transform: []api.RuleTransform{}}}}}}
+	if _, err := r.SetNetworkPolicy(t.Context(), id, rules); err != nil {
+		t.Fatal(err)
+	}
+	check(env(api.RunCommandRequest{Env: map[string]string{"PIP_CERT": "/mine"}}), map[string]string{"SSL_CERT_FILE": "/bundle", "PIP_CERT": "/mine", "FOO": "create"})
 }
 
 func TestCommandUserAndDirectory(t *testing.T) {

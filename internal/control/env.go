@@ -14,9 +14,9 @@ import (
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment is what a command gets, later ones over earlier ones: a PATH,
-// the image's, the default user's names, the create call's, root's names with
-// sudo, the command's own.
-func environment(img image.Config, create, command map[string]string, sudo bool) []string {
+// the image's, the default user's names, the machine's, the create call's,
+// root's names with sudo, the command's own.
+func environment(img image.Config, machine, create, command map[string]string, sudo bool) []string {
 	env := map[string]string{"PATH": defaultPath}
 	for _, kv := range img.Env {
 		if k, v, ok := strings.Cut(kv, "="); ok && k != "" {
@@ -24,6 +24,7 @@ func environment(img image.Config, create, command map[string]string, sudo bool)
 		}
 	}
 	maps.Copy(env, names(img.User))
+	maps.Copy(env, machine)
 	maps.Copy(env, create)
 	if sudo {
 		maps.Copy(env, names(image.User{Name: "root", Home: "/root"}))

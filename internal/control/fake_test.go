@@ -140,6 +140,16 @@ type fakeMachine struct {
 func (m *fakeMachine) ID() string            { return m.spec.ID }
 func (m *fakeMachine) Done() <-chan struct{} { return m.done }
 
+// Env implements node.Machine.
+func (m *fakeMachine) Env() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.policy.HasRules() {
+		return nil
+	}
+	return map[string]string{"SSL_CERT_FILE": "/bundle", "PIP_CERT": "/bundle"}
+}
+
 func (m *fakeMachine) State() json.RawMessage { return json.RawMessage(`"` + m.spec.ID + `"`) }
 
 func (m *fakeMachine) Err() error {

@@ -115,7 +115,7 @@ func (s *session) runHidden(ctx context.Context, m node.Machine, argv []string, 
 	own := map[string]string{"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 	err := m.StartCommand(ctx, guest.Command{
 		ID: id, Argv: argv, Dir: s.rootDir(), Stdin: true,
-		Env: environment(s.image.Config, s.env, own, false), User: runAs(s.image.Config, false),
+		Env: environment(s.image.Config, m.Env(), s.env, own, false), User: runAs(s.image.Config, false),
 	})
 	if err != nil {
 		return 0, "", err

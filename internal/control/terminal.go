@@ -54,7 +54,7 @@ func (p *Project) OpenTerminal(ctx context.Context, sessionID string, start api.
 		k, v, _ := strings.Cut(kv, "=")
 		own[k] = v
 	}
-	c.Env, c.User = environment(s.image.Config, s.env, own, start.Sudo), runAs(s.image.Config, start.Sudo)
+	c.Env, c.User = environment(s.image.Config, s.liveMachine().Env(), s.env, own, start.Sudo), runAs(s.image.Config, start.Sudo)
 	t, err := s.openTerminal(ctx, c)
 	if errors.Is(err, guest.ErrNoDir) {
 		return nil, api.BadRequest("field cwd: directory %.200q does not exist in the sandbox", c.Dir)

@@ -46,6 +46,9 @@ type Config struct {
 	DNS string
 	// NetworkDeny is what no policy of a sandbox opens.
 	NetworkDeny egress.DenyList
+	// EgressCAFile, if not empty, is a PEM file of authorities that destinations
+	// of opened connections are verified by, besides the system's.
+	EgressCAFile string
 	// Limits of what sandboxes may ask for; zero: api.DefaultLimits.
 	Limits api.Limits
 	// Warm is how many machines wait for each image in demand.

@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -56,6 +58,10 @@ func (d *Daemon) openNode() error {
 	if err != nil {
 		return err
 	}
+	roots, err := egressRoots(d.cfg.EgressCAFile)
+	if err != nil {
+		return err
+	}
 	drv, err := gvisor.New(gvisor.Options{DataDir: d.cfg.DataDir})
 	if err != nil {
 		return err
@@ -65,12 +71,32 @@ func (d *Daemon) openNode() error {
 	if d.cfg.OneShot {
 		warm = 0
 	}
-	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Deny: d.cfg.NetworkDeny, Warm: warm})
+	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Deny: d.cfg.NetworkDeny, Roots: roots, Warm: warm})
 	if err != nil {
 		return err
 	}
 	d.onClose("node", d.node.Close)
 	return nil
+}
+
+// egressRoots are the system's authorities with those in file; nil for the
+// system's alone.
+func egressRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities for outgoing connections: %w", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read the system's authorities: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("read the authorities for outgoing connections: %s holds no certificate in PEM form", file)
+	}
+	return roots, nil
 }
 
 func (d *Daemon) openControl(ctx context.Context) (err error) {

@@ -32,31 +32,30 @@ func Parse(in api.NetworkPolicy) (Policy, error) {
 	default:
 		return Policy{}, api.BadRequest("field networkPolicy.mode: %.40q is unknown; write \"allow-all\", \"deny-all\", or leave it out and give allow and subnets", in.Mode)
 	}
-	var domains []string
+	var allow api.AllowList
 	if in.Allow != nil {
-		for _, d := range *in.Allow {
-			if len(d.Rules) > 0 {
-				return Policy{}, api.BadRequest("field networkPolicy.allow[%.80q][0].%s: rules are not supported yet; give the domain an empty list", d.Domain, ruleKind(d.Rules[0]))
-			}
-			domains = append(domains, d.Domain)
-		}
+		allow = *in.Allow
+	}
+	var domains []string
+	for _, d := range allow {
+		domains = append(domains, d.Domain)
 	}
 	var sub api.PolicySubnets
 	if in.Subnets != nil {
 		sub = *in.Subnets
 	}
-	return custom(domains, sub.Allow, sub.Deny)
-}
-
-// ruleKind is the field that makes r what it is.
-func ruleKind(r api.PolicyRule) string {
-	switch {
-	case r.ForwardURL != nil:
-		return "forwardURL"
-	case r.Response != nil:
-		return "response"
+	p, err := custom(domains, sub.Allow, sub.Deny)
+	if err != nil {
+		return Policy{}, err
 	}
-	return "transform"
+	rules, err := compileRules(allow)
+	if err != nil {
+		return Policy{}, err
+	}
+	if len(rules) > 0 {
+		p.c.rules = rules // p has a domain, and nobody else has p yet
+	}
+	return p, nil
 }
 
 // custom makes a policy of lists as users write them.

@@ -9,10 +9,13 @@ package egress
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/rule"
 )
 
 // Modes of a policy, as the API spells them.
@@ -33,6 +36,7 @@ type content struct {
 	allow   []netip.Prefix
 	deny    []netip.Prefix
 	index   *patterns
+	rules   map[string]rule.Set // by pattern, where it has any
 }
 
 // AllowAll lets everything out but what the hard rules forbid.
@@ -77,7 +81,8 @@ func (p Policy) Subnets() (allow, deny []netip.Prefix) {
 	return slices.Clone(p.c.allow), slices.Clone(p.c.deny)
 }
 
-// Equal reports whether both say the same, in the same order.
+// Equal reports whether both say the same, in the same order. Rules are not
+// compared: policies that have any are equal to their own copies only.
 func (p Policy) Equal(o Policy) bool {
 	if p.c == o.c {
 		return true
@@ -85,7 +90,7 @@ func (p Policy) Equal(o Policy) bool {
 	if p.c == nil || o.c == nil {
 		return p.Mode() == o.Mode()
 	}
-	return p.c.mode == o.c.mode && slices.Equal(p.c.domains, o.c.domains) &&
+	return p.c.mode == o.c.mode && len(p.c.rules)+len(o.c.rules) == 0 && slices.Equal(p.c.domains, o.c.domains) &&
 		slices.Equal(p.c.allow, o.c.allow) && slices.Equal(p.c.deny, o.c.deny)
 }
 
@@ -113,9 +118,15 @@ type wire struct {
 	DeniedCIDRs    []string `json:"deniedCIDRs,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler.
+// errRules: what is stored must not lose rules, nor hold their secrets unasked.
+var errRules = errors.New("a policy with rules has no stored form")
+
+// MarshalJSON implements json.Marshaler. It refuses a policy with rules.
 func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wire{Mode: p.Mode()}
+	if p.HasRules() {
+		return nil, errRules
+	}
 	if p.c != nil {
 		w.AllowedDomains = p.c.domains
 		w.AllowedCIDRs = prefixStrings(p.c.allow)

@@ -61,23 +61,23 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	for js, want := range map[string][]string{
 		`{"mode":"maybe"}`: {"networkPolicy.mode", "maybe"},
-		`{"mode":"allow-all","subnets":{"deny":["1.2.3.0/24"]}}`:      {"networkPolicy.mode"},
-		`{"allow":["ok.com",""]}`:                                     {"networkPolicy.allow[1]", "empty"},
-		`{"allow":["https://x.com"]}`:                                 {"networkPolicy.allow[0]", "URL"},
-		`{"allow":["x.com:443"]}`:                                     {"port"},
-		`{"allow":["1.2.3.4"]}`:                                       {"subnets.allow"},
-		`{"allow":["api-*.x.com"]}`:                                   {"whole label"},
-		`{"allow":["a..b"]}`:                                          {"two dots"},
-		`{"allow":[".b.com"]}`:                                        {"*.domain"},
-		`{"allow":["bücher.de"]}`:                                     {"xn--"},
-		`{"allow":["a b"]}`:                                           {"' '"},
-		`{"allow":["` + strings.Repeat("a", 64) + `.com"]}`:           {"63"},
-		`{"allow":["` + strings.Repeat("a.", 130) + `com"]}`:          {"253"},
-		`{"subnets":{"allow":["10.0.0.0/33"]}}`:                       {"networkPolicy.subnets.allow[0]", "CIDR"},
-		`{"subnets":{"deny":["::ffff:10.0.0.0/104"]}}`:                {"networkPolicy.subnets.deny[0]", "IPv4"},
-		`{"allow":{"x.com":[{"transform":[{"headers":{"a":"b"}}]}]}}`: {`networkPolicy.allow["x.com"]`, "transform", "not supported yet"},
-		`{"allow":{"x.com":[{"forwardURL":"https://p"}]}}`:            {"forwardURL", "not supported yet"},
-		`{"allow":{"x.com":[{"response":{"statusCode":403}}]}}`:       {"response", "not supported yet"},
+		`{"mode":"allow-all","subnets":{"deny":["1.2.3.0/24"]}}`:                {"networkPolicy.mode"},
+		`{"allow":["ok.com",""]}`:                                               {"networkPolicy.allow[1]", "empty"},
+		`{"allow":["https://x.com"]}`:                                           {"networkPolicy.allow[0]", "URL"},
+		`{"allow":["x.com:443"]}`:                                               {"port"},
+		`{"allow":["1.2.3.4"]}`:                                                 {"subnets.allow"},
+		`{"allow":["api-*.x.com"]}`:                                             {"whole label"},
+		`{"allow":["a..b"]}`:                                                    {"two dots"},
+		`{"allow":[".b.com"]}`:                                                  {"*.domain"},
+		`{"allow":["bücher.de"]}`:                                               {"xn--"},
+		`{"allow":["a b"]}`:                                                     {"' '"},
+		`{"allow":["` + strings.Repeat("a", 64) + `.com"]}`:                     {"63"},
+		`{"allow":["` + strings.Repeat("a.", 130) + `com"]}`:                    {"253"},
+		`{"subnets":{"allow":["10.0.0.0/33"]}}`:                                 {"networkPolicy.subnets.allow[0]", "CIDR"},
+		`{"subnets":{"deny":["::ffff:10.0.0.0/104"]}}`:                          {"networkPolicy.subnets.deny[0]", "IPv4"},
+		`{"allow":{"x.com":[{"transform":[]},{"response":{"statusCode":1}}]}}`:  {`networkPolicy.allow["x.com"][1].response.statusCode`, "200"},
+		`{"allow":{"x.com":[{"match":{"path":{"regex":"("}},"transform":[]}]}}`: {`networkPolicy.allow["x.com"][0].match.path.regex`, "RE2"},
+		`{"allow":{"x.com":[{}]}}`:                                              {`networkPolicy.allow["x.com"][0].transform`, "exactly one"},
 	} {
 		_, err := parse(t, js)
 		var ae *api.Error
@@ -293,5 +293,43 @@ func BenchmarkResolve(b *testing.B) {
 				p.Resolve("a.h7.example.com")
 			}
 		})
+	}
+}
+
+func TestRules(t *testing.T) {
+	p := mustParse(t, `{"allow":{"*.x.com":[{"transform":[]}],"api.x.com":[{"response":{"statusCode":403}},{"transform":[]}],"API.x.com.":[{"transform":[]}],"free.x.com":[],"*":[]}}`)
+	for name, want := range map[string]struct {
+		pattern string
+		rules   int
+	}{
+		"a.b.x.com": {"*.x.com", 1}, "api.x.com": {"api.x.com", 3}, "free.x.com": {"free.x.com", 0}, "x.com": {"*", 0},
+	} {
+		if pattern, set := p.Rules(name); pattern != want.pattern || len(set) != want.rules {
+			t.Errorf("%s: %d rules of %q", name, len(set), pattern)
+		}
+	}
+	if !p.HasRules() || !p.RulesOfAny([]string{"x.com", "api.x.com"}) || p.RulesOfAny([]string{"x.com", "free.x.com"}) {
+		t.Error("which names have rules is wrong")
+	}
+	if _, err := json.Marshal(p); err == nil {
+		t.Error("a policy with rules was stored without them")
+	}
+	for _, q := range []Policy{AllowAll(), DenyAll(), mustParse(t, `{"allow":["x.com"]}`)} {
+		if _, set := q.Rules("x.com"); q.HasRules() || len(set) > 0 {
+			t.Errorf("%v has rules", q)
+		}
+	}
+}
+
+// The host of a forwardURL needs no entry of allow, and opens nothing that no
+// policy opens.
+func TestForward(t *testing.T) {
+	j, _ := newTestJudge(mustParse(t, `{"allow":{"x.com":[{"forwardURL":"https://p.com"}]},"subnets":{"allow":["10.1.0.0/16"],"deny":["8.8.0.0/16"]}}`))
+	for addr, want := range map[string]bool{
+		"93.184.216.34:443": true, "10.1.2.3:443": true, "10.2.0.1:443": false, "8.8.8.8:443": false, "127.0.0.1:443": false, "169.254.169.254:443": false,
+	} {
+		if v := j.Forward("p.com", netip.MustParseAddrPort(addr)); v.Allowed != want {
+			t.Errorf("%s: %+v", addr, v)
+		}
 	}
 }

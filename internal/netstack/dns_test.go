@@ -90,7 +90,7 @@ func TestDNSUnderPolicies(t *testing.T) {
 	o.record(t, "sub.wild.test. 1 IN CNAME bad.test.")
 	o.record(t, "bad.test. 1 IN A 93.0.0.2")
 	up := serve(t, echo)
-	for _, a := range []string{"93.0.0.1:80", "93.0.0.2:80", "93.0.0.3:80"} {
+	for _, a := range []string{"93.0.0.1:9999", "93.0.0.2:9999", "93.0.0.3:9999"} {
 		o.route(a, up)
 	}
 	s, g := newPair(t, o, egress.DenyAll())
@@ -114,20 +114,20 @@ func TestDNSUnderPolicies(t *testing.T) {
 	if q := o.asked(); len(q) != 0 {
 		t.Fatalf("queries left: %q", q)
 	}
-	if _, err := g.dial("93.0.0.1:80"); err == nil {
+	if _, err := g.dial("93.0.0.1:9999"); err == nil {
 		t.Error("an address that no name was resolved to is reachable")
 	}
 	if r := g.lookup("udp", "Good.Test", dns.TypeAAAA); r.Rcode != 0 {
 		t.Errorf("AAAA of an allowed name: %v", r)
 	}
 	g.lookup("udp", "good.test", dns.TypeA)
-	roundTrip(t, g.mustDial("93.0.0.1:80"))
+	roundTrip(t, g.mustDial("93.0.0.1:9999"))
 	// A CNAME to a name that is not allowed is the allowed name's business.
 	if r := g.lookup("udp", "sub.wild.test", dns.TypeA); len(r.Answer) != 2 {
 		t.Errorf("%v", r)
 	}
-	roundTrip(t, g.mustDial("93.0.0.2:80"))
-	if _, err := g.dial("93.0.0.3:80"); err == nil {
+	roundTrip(t, g.mustDial("93.0.0.2:9999"))
+	if _, err := g.dial("93.0.0.3:9999"); err == nil {
 		t.Error("a literal is reachable")
 	}
 }
@@ -193,14 +193,14 @@ func TestDNSRotation(t *testing.T) {
 	s, g := newPair(t, o, policy(t, `{"allow":["rotate.test"]}`))
 	for i := range 12 {
 		addr := "93.0.2." + itoa(i)
-		o.route(addr+":80", up)
+		o.route(addr+":9999", up)
 		o.mu.Lock()
 		o.records["rotate.test. A"] = nil
 		o.mu.Unlock()
 		o.record(t, "rotate.test. 1 IN A "+addr)
 		g.lookup("udp", "rotate.test", dns.TypeA)
-		roundTrip(t, g.mustDial(addr+":80"))
-		roundTrip(t, g.mustDial("93.0.2.0:80"))
+		roundTrip(t, g.mustDial(addr+":9999"))
+		roundTrip(t, g.mustDial("93.0.2.0:9999"))
 	}
 	for _, x := range s.Log().Since(0).Records {
 		if !x.Allowed {

@@ -28,6 +28,10 @@ type flow struct {
 	// verdict is written while flows.policy is held for reading. Its
 	// Resolved shrinks to the server name once the guest has named it.
 	verdict egress.Verdict
+	// raw: its bytes pass as they are. Written like verdict.
+	raw bool
+	// server is the TLS server name, where the connection is to be opened.
+	server string // written once, before it is
 
 	meter *egress.Meter // nil until the flow is allowed; its goroutine's own
 
@@ -129,12 +133,18 @@ func (fs *flows) judged(f *flow, judge func() egress.Verdict) egress.Verdict {
 	return f.verdict
 }
 
-// narrow notes which of its names the flow was opened for.
-func (fs *flows) narrow(f *flow, name string) {
+// settle runs decide, which may write to f what verdicts are kept with.
+func (fs *flows) settle(f *flow, decide func() error) error {
 	fs.policy.RLock()
 	defer fs.policy.RUnlock()
-	f.verdict.Resolved = []string{name}
-	f.meter.Rename(name)
+	return decide()
+}
+
+// verdictOf is f's verdict as it is now, and whether f passes unseen.
+func (fs *flows) verdictOf(f *flow) (v egress.Verdict, raw bool) {
+	fs.policy.RLock()
+	defer fs.policy.RUnlock()
+	return f.verdict, f.raw
 }
 
 // recheck runs change, then aborts the allowed flows that keep refuses.

@@ -144,15 +144,22 @@ type guest struct {
 // newPair joins a Stack and a guest by a cable. Both end with the test.
 func newPair(t testing.TB, o *outside, p egress.Policy) (*Stack, *guest) {
 	t.Helper()
+	return newPairWith(t, o, p, func(*Config) {})
+}
+
+func newPairWith(t testing.TB, o *outside, p egress.Policy, change func(*Config)) (*Stack, *guest) {
+	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{
+	cfg := Config{
 		Cable: fds[0], Policy: p, Hostname: "box", Upstream: o, Dial: o.dial, Deny: o.deny,
 		Host:   egress.NewHostAddrs(func() ([]netip.Addr, error) { return o.host, nil }),
 		Logger: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	change(&cfg)
+	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,14 +24,14 @@ func ends(s *Stack) []egress.Decision {
 func TestLogTellsBytes(t *testing.T) {
 	o := newOutside()
 	o.record(t, "good.test. 60 IN A 93.0.0.1")
-	o.route("93.0.0.1:80", serve(t, func(c *net.TCPConn) {
+	o.route("93.0.0.1:9999", serve(t, func(c *net.TCPConn) {
 		io.CopyN(io.Discard, c, 7)
 		c.Write(make([]byte, 100_000))
 	}))
 	s, g := newPair(t, o, policy(t, `{"allow":["good.test"]}`))
 	g.lookup("udp", "good.test", dns.TypeA)
 	g.lookup("udp", "bad.test", dns.TypeTXT)
-	c := g.mustDial("93.0.0.1:80")
+	c := g.mustDial("93.0.0.1:9999")
 	if _, err := c.Write([]byte("request")); err != nil {
 		t.Fatal(err)
 	}

@@ -3,49 +3,11 @@ package netstack
 import (
 	"encoding/binary"
 	"errors"
-	"io"
 )
 
 // maxHello bounds how much of a connection is held back while its
 // ClientHello is incomplete. Real ones stay below 5 KB.
 const maxHello = 64 << 10
-
-// serverNameGuard passes a connection's bytes on once its server name is
-// allowed. A connection that does not begin with TLS passes at once.
-type serverNameGuard struct {
-	out   io.Writer
-	allow func(server string) error // empty: none is named
-	held  []byte
-	open  bool
-}
-
-func (g *serverNameGuard) Write(b []byte) (int, error) {
-	if g.open {
-		return g.out.Write(b)
-	}
-	g.held = append(g.held, b...)
-	server, state := readHello(g.held)
-	switch state {
-	case helloPartial:
-		if len(g.held) < maxHello {
-			return len(b), nil
-		}
-		server, state = "", helloTLS
-	case helloNotTLS:
-	}
-	if state == helloTLS {
-		if err := g.allow(server); err != nil {
-			return 0, err
-		}
-	}
-	g.open = true
-	held := g.held
-	g.held = nil
-	if _, err := g.out.Write(held); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
 
 type helloState int
 

@@ -1,15 +1,12 @@
 package netstack
 
 import (
-	"bytes"
 	"crypto/tls"
-	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 )
@@ -64,41 +61,6 @@ func TestReadHello(t *testing.T) {
 	for _, s := range []string{"GET / HTTP/1.1\r\n", "SSH-2.0", "\x00\x00\x00\x08\x04\xd2\x16\x2f", "\x16\x02"} {
 		if _, st := readHello([]byte(s)); st != helloNotTLS {
 			t.Errorf("%q: %v", s, st)
-		}
-	}
-}
-
-func TestServerNameGuard(t *testing.T) {
-	refusal := errors.New("refused")
-	run := func(in []byte, step int) (string, error) {
-		var out bytes.Buffer
-		g := &serverNameGuard{out: &out, allow: func(s string) error {
-			if s != "good.test" {
-				return refusal
-			}
-			return nil
-		}}
-		for len(in) > 0 {
-			n := min(step, len(in))
-			if _, err := g.Write(in[:n]); err != nil {
-				return out.String(), err
-			}
-			in = in[n:]
-		}
-		return out.String(), nil
-	}
-	for _, step := range []int{1, 7, 1 << 20} {
-		good := append(hello(t, "good.test"), "data"...)
-		if out, err := run(good, step); err != nil || out != string(good) {
-			t.Errorf("step %d: %d bytes, %v", step, len(out), err)
-		}
-		for _, bad := range [][]byte{hello(t, "evil.test"), hello(t, ""), bytes.Repeat([]byte{22, 3, 1, 0, 1, 1}, maxHello)} {
-			if out, err := run(bad, step); !errors.Is(err, refusal) || out != "" {
-				t.Errorf("step %d: %d bytes passed, %v", step, len(out), err)
-			}
-		}
-		if out, err := run([]byte("GET / HTTP/1.1\r\n\r\n"), step); err != nil || !strings.HasPrefix(out, "GET / ") {
-			t.Errorf("step %d: %q, %v", step, out, err)
 		}
 	}
 }

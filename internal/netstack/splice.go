@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,8 +15,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/waiter"
-
-	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 // halfOpenIdle ends a connection of which one direction is closed when the
@@ -37,9 +36,15 @@ func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint) *guestConn {
 	return &guestConn{TCPConn: gonet.NewTCPConn(wq, ep), wq: wq, ep: ep}
 }
 
-// splice copies both ways until both directions have ended or one has failed.
-func (s *Stack) splice(f *flow, in *guestConn, out net.Conn) {
-	defer in.Close()
+// splice copies both ways until both directions have ended or one has failed;
+// or until the guest's first bytes show a connection that is to be
+// intercepted: then it is left as it is, held being what was read of it.
+func (s *Stack) splice(f *flow, in *guestConn, out net.Conn) (held []byte, taken bool) {
+	defer func() {
+		if !taken {
+			in.Close()
+		}
+	}()
 	reset := func() {
 		in.ep.Abort()
 		abortConn(out)
@@ -49,9 +54,16 @@ func (s *Stack) splice(f *flow, in *guestConn, out net.Conn) {
 	ended := make(chan error, 2)
 	if !s.goWork(func() { ended <- s.outToGuest(f, in, out, &half) }) {
 		reset()
-		return
+		return nil, false
 	}
-	ended <- s.guestToOut(f, in, out, &half)
+	g := s.gate(f, out)
+	err := s.guestToOut(f, in, out, g, &half)
+	if errors.Is(err, errTaken) {
+		if err = interrupt(out, ended); err == nil {
+			return g.held, true
+		}
+	}
+	ended <- err
 	for range 2 {
 		if err := <-ended; err != nil {
 			f.because(err.Error())
@@ -59,28 +71,52 @@ func (s *Stack) splice(f *flow, in *guestConn, out net.Conn) {
 			reset() // a reset or failure on one side is one for the other
 		}
 	}
+	return nil, false
 }
 
-func (s *Stack) guestToOut(f *flow, in *guestConn, out net.Conn, half *atomic.Bool) error {
+// interrupt ends the copying from out, of which ended tells, and leaves out
+// usable. On an error the copying has ended by itself, and ended still tells.
+func interrupt(out net.Conn, ended chan error) error {
+	if err := out.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return err
+	}
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		ended <- err
+		return errors.New("the destination ended the connection before the guest said anything")
+	}
+	return out.SetReadDeadline(time.Time{})
+}
+
+func (s *Stack) guestToOut(f *flow, in *guestConn, out net.Conn, g *gate, half *atomic.Bool) error {
 	ready, events := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventErr | waiter.EventHUp)
 	in.wq.EventRegister(&ready)
 	defer in.wq.EventUnregister(&ready)
-	w := s.guard(f, out)
 	for {
-		moved, err := s.forward(f, in.ep, w)
+		moved, err := s.forward(f, in.ep, g)
 		switch {
 		case errors.Is(err, io.EOF):
+			if err := g.giveUp(); err != nil {
+				return err
+			}
 			half.Store(true)
 			return closeWrite(out)
 		case err != nil:
 			return err
 		case moved:
 			continue
-		case half.Load():
+		case half.Load() && !g.waiting():
 			select {
 			case <-events:
 			case <-time.After(halfOpenIdle):
 				return errors.New("idle after the peer closed its side")
+			}
+		case g.waiting():
+			select {
+			case <-events:
+			case <-time.After(partialWait):
+				if err := g.giveUp(); err != nil {
+					return err
+				}
 			}
 		default:
 			<-events
@@ -88,23 +124,14 @@ func (s *Stack) guestToOut(f *flow, in *guestConn, out net.Conn, half *atomic.Bo
 	}
 }
 
-// guard returns where the guest's bytes go: straight out, or past the check
-// of the server name where the connection is allowed for a name's sake, or the
-// server denies names.
-func (s *Stack) guard(f *flow, out net.Conn) io.Writer {
-	v := f.verdict
-	if len(v.Names) == 0 && !s.judge.DeniesNames() {
-		return out
-	}
-	return &serverNameGuard{out: out, allow: func(server string) error {
-		if v := s.judge.ServerName(v, f.dst, server); !v.Allowed {
-			return fmt.Errorf("%w: %s", errAborted, v.Reason)
-		}
-		if len(v.Names) > 0 {
-			s.flows.narrow(f, egress.NormalName(server))
-		}
-		return nil
-	}}
+// partialWait is how long half a first line is held for the rest of it.
+const partialWait = time.Second
+
+// gate returns where the guest's bytes go: straight out, or past the look at
+// what they are.
+func (s *Stack) gate(f *flow, out net.Conn) *gate {
+	_, raw := s.flows.verdictOf(f)
+	return &gate{out: out, port: f.dst.Port(), open: raw, decide: func(what speech) error { return s.decide(f, what) }}
 }
 
 // count adds bytes into and out of the sandbox to all that counts them.

@@ -6,6 +6,7 @@ package netstack
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/intercept"
 )
 
 // ErrClosed is returned by calls on a Stack that is closed.
@@ -56,6 +58,13 @@ type Config struct {
 	Host *egress.HostAddrs
 	// Deny is what no policy opens.
 	Deny egress.DenyList
+	// CA of the sandbox, by which connections are opened; nil: one of its own.
+	CA *intercept.CA
+	// Roots verify the destinations of connections that rules open; nil means
+	// those of the system.
+	Roots *x509.CertPool
+	// Token signs what goes to the proxies of rules, as intercept.Config says.
+	Token func(audience string) (string, error)
 	// Logger for what a user would want to know; nil means slog.Default.
 	Logger *slog.Logger
 }
@@ -78,10 +87,13 @@ type Stack struct {
 	ctx    context.Context // ends at Close
 	cancel context.CancelFunc
 
+	ca func() (*intercept.CA, error)
+
 	mu     sync.Mutex // guards what follows
 	closed bool
-	work   sync.WaitGroup // goroutines that handle the guest's traffic
-	done   chan struct{}  // closed when Close has finished
+	proxy  *intercept.Proxy // nil until a connection needs it
+	work   sync.WaitGroup   // goroutines that handle the guest's traffic
+	done   chan struct{}    // closed when Close has finished
 }
 
 // warned keeps what a guest can bring about at will from filling the log of
@@ -114,7 +126,10 @@ func New(cfg Config) (*Stack, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach to the network cable: %w", err)
 	}
-	s := &Stack{cfg: cfg, log: cfg.Logger, judge: judge, link: l, flows: newFlows(), done: make(chan struct{})}
+	s := &Stack{cfg: cfg, log: cfg.Logger, judge: judge, link: l, flows: newFlows(), ca: sync.OnceValues(intercept.NewCA), done: make(chan struct{})}
+	if cfg.CA != nil {
+		s.ca = func() (*intercept.CA, error) { return cfg.CA, nil }
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
@@ -186,6 +201,9 @@ func tuneTCP(s *stack.Stack) error {
 // look-ups obey it and the open connections that it forbids are reset.
 func (s *Stack) SetPolicy(p egress.Policy) {
 	s.flows.recheck(func() { s.judge.SetPolicy(p) }, func(f *flow) bool {
+		if f.raw && p.RulesOfAny(f.verdict.Resolved) {
+			return false // it would go round the rules
+		}
 		return s.judge.Recheck(f.proto, f.dst, f.verdict.Resolved).Allowed
 	})
 }
@@ -234,11 +252,15 @@ func (s *Stack) Close() error {
 		return nil
 	}
 	s.closed = true
+	proxy := s.proxy
 	s.mu.Unlock()
 	defer close(s.done)
 	s.cancel()
 	s.link.stop() // also frees senders that wait for the guest to read
 	s.flows.abortAll()
+	if proxy != nil {
+		proxy.Close()
+	}
 	s.stack.Close()
 	s.work.Wait()
 	s.stack.Wait()

@@ -113,22 +113,56 @@ func (s *Stack) handleTCP(r *tcp.ForwarderRequest) {
 	in, out := s.connect(r, f)
 	s.dials.decided(id, false)
 	if in != nil {
-		defer out.Close()
-		s.splice(f, in, out)
+		s.carry(f, in, out)
+	}
+}
+
+// carry moves the bytes of an open connection; out is nil where it is dialled
+// only once the guest has spoken.
+func (s *Stack) carry(f *flow, in *guestConn, out net.Conn) {
+	if out == nil {
+		o, held, err := s.listenFirst(f, in)
+		switch {
+		case errors.Is(err, errTaken):
+			s.intercept(f, in, nil, held)
+			return
+		case err != nil:
+			f.because(err.Error())
+			s.log.Debug("connection ended", "dst", f.dst, "err", err)
+			in.ep.Abort()
+			in.Close()
+			return
+		}
+		out = o
+	}
+	defer out.Close()
+	if held, taken := s.splice(f, in, out); taken {
+		s.intercept(f, in, out, held)
 	}
 }
 
 // connect judges and dials. The guest's handshake is completed only after
-// the outside's, so that it sees a refused or unreachable peer as such. In
-// all other cases than success both results are nil and r is answered.
+// the outside's, so that it sees a refused or unreachable peer as such; but
+// where rules may answer in the destination's place, nothing is dialled yet
+// and the second result is nil. Both are, and r is answered, where the
+// connection has failed.
 func (s *Stack) connect(r *tcp.ForwarderRequest, f *flow) (*guestConn, net.Conn) {
-	v := s.flows.judged(f, func() egress.Verdict { return s.judge.Connect(egress.TCP, f.dst) })
+	var late bool
+	v := s.flows.judged(f, func() egress.Verdict {
+		v, p := s.judge.Connect(egress.TCP, f.dst), s.judge.Policy()
+		late = p.RulesOfAny(v.Names)
+		f.raw = len(v.Names) == 0 && !s.judge.DeniesNames() && !p.RulesOfAny(v.Resolved)
+		return v
+	})
 	if !v.Allowed {
 		s.log.Debug("refused connection", "dst", f.dst, "rule", v.Rule, "reason", v.Reason)
 		r.Complete(true)
 		return nil, nil
 	}
 	f.meter = s.judge.Meter(egress.TCP, f.dst, v)
+	if late {
+		return s.welcome(r, f), nil
+	}
 	out, err := s.dialOut(f.ctx, "tcp", f.dst)
 	if err != nil {
 		f.because(err.Error())
@@ -138,14 +172,22 @@ func (s *Stack) connect(r *tcp.ForwarderRequest, f *flow) (*guestConn, net.Conn)
 		r.Complete(!unreachable)
 		return nil, nil
 	}
-	in, err := s.accept(r, f)
-	if err != nil {
-		f.because("the guest gave up")
-		s.log.Debug("guest gave up its connection", "dst", f.dst, "err", err)
+	in := s.welcome(r, f)
+	if in == nil {
 		out.Close()
 		return nil, nil
 	}
 	return in, out
+}
+
+// welcome is accept; nil where the guest has given up.
+func (s *Stack) welcome(r *tcp.ForwarderRequest, f *flow) *guestConn {
+	in, err := s.accept(r, f)
+	if err != nil {
+		f.because("the guest gave up")
+		s.log.Debug("guest gave up its connection", "dst", f.dst, "err", err)
+	}
+	return in
 }
 
 // accept completes the guest's handshake.

@@ -5,17 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/glovebox-dev/glovebox/internal/intercept"
 )
 
 // machineState is Machine.State.
 type machineState struct {
 	Machine string `json:"machine"` // id of the driver's machine
 	Secret  []byte `json:"secret"`  // of its agent
+	// CA with its key. It is made with the machine, so that a policy that needs
+	// it later does not change the state.
+	CA json.RawMessage `json:"ca"`
 }
 
 // State implements Machine.
 func (m *machine) State() json.RawMessage {
-	b, err := json.Marshal(machineState{m.ID(), m.secret[:]})
+	ca, err := m.ca.Marshal()
+	if err != nil {
+		panic(err) // a key that we have made
+	}
+	b, err := json.Marshal(machineState{m.ID(), m.secret[:], ca})
 	if err != nil {
 		panic(err) // plain data
 	}
@@ -33,6 +42,9 @@ func (n *node) Adopt(ctx context.Context, spec Spec, state json.RawMessage) (_ M
 	if copy(m.secret[:], st.Secret) != len(m.secret) {
 		return nil, fmt.Errorf("read the state of the machine of session %s: its secret is of %d bytes", spec.ID, len(st.Secret))
 	}
+	if m.ca, err = intercept.ParseCA(st.CA); err != nil {
+		return nil, fmt.Errorf("read the state of the machine of session %s: %w", spec.ID, err)
+	}
 	m.root.img = spec.Image
 	if m.root.layers, err = n.located(spec.Layers); err != nil {
 		return nil, err
@@ -44,7 +56,7 @@ func (n *node) Adopt(ctx context.Context, spec Spec, state json.RawMessage) (_ M
 	if err != nil {
 		return nil, fmt.Errorf("find what session %s was assembled from: %w", spec.ID, err)
 	}
-	m.made = made(a)
+	m.alsoMade(made(a))
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	if m.Machine, err = n.cfg.Driver.Adopt(ctx, st.Machine); err != nil {
@@ -56,6 +68,9 @@ func (n *node) Adopt(ctx context.Context, spec Spec, state json.RawMessage) (_ M
 	}
 	if err := m.agent.Takeover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("take over agent of machine %s: %w", m.ID(), err), m.Stop(context.WithoutCancel(ctx)))
+	}
+	if err := m.SetPolicy(ctx, spec.Policy); err != nil { // for what the guest needs of it
+		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 	}
 	if err := n.give(ctx, m); err != nil {
 		return nil, err

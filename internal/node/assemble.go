@@ -65,7 +65,7 @@ func (n *node) assemble(ctx context.Context, m *machine, r root) error {
 	if err := m.agent.Assemble(ctx, a); err != nil {
 		return fmt.Errorf("assemble image %s: %w", r.img.Reference, err)
 	}
-	m.made = made(a)
+	m.alsoMade(made(a))
 	return m.rehearse(ctx, a.Owner, r.img.Config)
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,9 @@ type Config struct {
 	Upstream netstack.Upstream
 	// Deny is what no policy opens.
 	Deny egress.DenyList
+	// Roots verify the destinations of connections that policies open; nil:
+	// those of the system.
+	Roots *x509.CertPool
 	// MaxVCPUs one sandbox may ask for; 0: twice the host's CPUs, at least 4.
 	MaxVCPUs int
 	// ReserveBytes of the host's memory that no new machine may touch; 0: a

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/guest"
+	"github.com/glovebox-dev/glovebox/internal/intercept"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
@@ -35,25 +36,33 @@ type machine struct {
 	secret [32]byte
 	size   size
 	log    *slog.Logger
-	snaps  *snapshot.Store   // may be nil
-	root   root              // what it was assembled from; set under node.mu
-	made   map[string][]byte // by the assembly, see made
-	done   chan struct{}     // closed after stack and connection are closed too
+	snaps  *snapshot.Store // may be nil
+	root   root            // what it was assembled from; set under node.mu
+	ca     *intercept.CA
+	done   chan struct{} // closed after stack and connection are closed too
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	agent *guest.Conn
+	made  map[string][]byte // by us, see made; never changed
+	env   map[string]string // see Env; never changed
+
+	trusting sync.Mutex // held while the CA is installed; before mu
 }
 
 // boot starts a bare machine and connects to its agent. On error nothing of it remains.
 func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 	id := newMachineID()
+	ca, err := intercept.NewCA()
+	if err != nil {
+		return nil, fmt.Errorf("start machine %s: %w", id, err)
+	}
 	dm, err := n.cfg.Driver.Start(ctx, driver.Spec{
 		ID: id, VCPUs: sz.vcpus, MemoryBytes: sz.memory, DiskBytes: sz.disk, Hostname: Hostname,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start machine %s: %w", id, err)
 	}
-	m := &machine{Machine: dm, size: sz, log: n.log, snaps: n.cfg.Snapshots, done: make(chan struct{})}
+	m := &machine{Machine: dm, size: sz, ca: ca, log: n.log, snaps: n.cfg.Snapshots, done: make(chan struct{})}
 	n.add(m)
 	defer func() {
 		if err != nil {
@@ -77,7 +86,7 @@ func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 
 // connect puts a network on the cable of a machine, and reaches its agent.
 func (n *node) connect(ctx context.Context, m *machine, policy egress.Policy) (err error) {
-	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, Upstream: n.cfg.Upstream, Deny: n.cfg.Deny, Hostname: Hostname, Logger: n.cfg.Logger})
+	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, CA: m.ca, Roots: n.cfg.Roots, Upstream: n.cfg.Upstream, Deny: n.cfg.Deny, Hostname: Hostname, Logger: n.cfg.Logger})
 	go n.watch(m)
 	if err != nil {
 		return fmt.Errorf("network of machine %s: %w", m.ID(), err)
@@ -252,7 +261,12 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return m.net.Count(c), nil
 }
 
-func (m *machine) SetPolicy(_ context.Context, p egress.Policy) error {
+func (m *machine) SetPolicy(ctx context.Context, p egress.Policy) error {
+	if p.HasRules() {
+		if err := m.installCA(ctx); err != nil {
+			return fmt.Errorf("install the CA of machine %s: %w", m.ID(), err)
+		}
+	}
 	m.net.SetPolicy(p)
 	return nil
 }

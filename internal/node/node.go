@@ -150,8 +150,12 @@ type Machine interface {
 	// nothing listens.
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	// SetPolicy replaces the network policy: new connections obey it, and
-	// open ones that it forbids are closed.
+	// open ones that it forbids are closed. Where it has rules, the guest is
+	// first made to trust the CA by which connections are opened.
 	SetPolicy(ctx context.Context, p egress.Policy) error
+	// Env are variables that commands need besides, under the user's own:
+	// where the CA is, once the guest trusts it.
+	Env() map[string]string
 	Usage(ctx context.Context) (Usage, error)
 	// NetworkLog returns the decisions about the guest's traffic after number
 	// since; with wait it first waits for one, or for the machine's end. After

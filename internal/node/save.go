@@ -57,7 +57,7 @@ func (m *machine) save(ctx context.Context, disks []driver.Disk, what Save) (out
 	}
 	if what.DrivesOnly {
 		disks[0].Done()
-	} else if out.Layer, err = one(disks[0], m.root.all(), m.made); err != nil {
+	} else if out.Layer, err = one(disks[0], m.root.all(), m.madeByUs()); err != nil {
 		return out, err
 	}
 	out.Drives = make([]*image.Layer, len(m.root.drives))

@@ -145,7 +145,7 @@ func (b *builder) addRoot(e driver.DiskEntry) error {
 		return err
 	}
 	b.path = []*dir{{name: "/", lower: low, same: b.same("/", e, low)}}
-	if !b.path[0].same {
+	if _, ok := b.src.Assembled["/"]; !b.path[0].same && !ok {
 		b.changed = true
 	}
 	return b.put("/", e)
