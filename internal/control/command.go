@@ -150,7 +150,7 @@ func (cmd *command) start(ctx context.Context, c guest.Command) error {
 	// It may run or not. Asking the client to repeat could run it twice: it
 	// is a command that was killed.
 	cmd.s.c.log.Error("start command", "session", cmd.s.id, "command", cmd.id, "err", err)
-	cmd.signal(sigKill, true)
+	cmd.kill()
 	cmd.lose("glovebox: the command could not be started: the sandbox did not answer\n")
 	return nil
 }

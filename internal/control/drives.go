@@ -97,7 +97,7 @@ func (p *Project) DeleteDrive(ctx context.Context, nameOrID string) (*api.Drive,
 	if err != nil {
 		return nil, err
 	}
-	if user, _ := p.c.userOf(d.ID); user != nil {
+	if user := p.c.userOf(d.ID); user != nil {
 		return nil, api.Errorf(api.CodeConflict, "drive %q is attached to sandbox %q; stop that one first", d.Name, user.record().SandboxName)
 	}
 	err = p.c.store.DeleteDrive(ctx, d.ID)
@@ -122,24 +122,24 @@ func (p *Project) drive(ctx context.Context, nameOrID string) (store.Drive, erro
 // driveView is a drive as answers show it.
 func (c *Control) driveView(d store.Drive) *api.Drive {
 	out := &api.Drive{ID: d.ID, Name: d.Name, ProjectID: d.Project, Region: d.Region, MaxSizeBytes: d.MaxBytes, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt}
-	if s, _ := c.userOf(d.ID); s != nil {
+	if s := c.userOf(d.ID); s != nil {
 		out.CurrentSessionID, out.CurrentSandboxName = s.id, s.record().SandboxName
 	}
 	return out
 }
 
 // userOf returns a session that has a drive, the writing one if there is one.
-func (c *Control) userOf(driveID string) (user *session, writes bool) {
+func (c *Control) userOf(driveID string) (user *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.live {
 		for _, a := range s.drives {
 			if a.drive.ID == driveID && (user == nil || !a.readOnly) {
-				user, writes = s, !a.readOnly
+				user = s
 			}
 		}
 	}
-	return user, writes
+	return user
 }
 
 // checkMounts checks mounts, whose drives must exist, and returns them as they

@@ -77,12 +77,12 @@ func reopenLog(path string, limit int64) (*commandLog, error) {
 	buf := make([]byte, 256<<10)
 	for !l.ended {
 		n, err := f.ReadAt(buf, l.size)
-		if l.take(buf[:n]) != nil {
-			break // what follows is no log
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
+		switch {
+		case l.take(buf[:n]) != nil: // what follows is no log
+			return l, nil
+		case errors.Is(err, io.EOF):
+			return l, nil
+		case err != nil:
 			return nil, errors.Join(fmt.Errorf("reopen command log: %w", err), f.Close())
 		}
 	}

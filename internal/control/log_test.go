@@ -315,7 +315,7 @@ func TestLogDiskIsFull(t *testing.T) {
 	if err := l.end(137, 0, "note"); err == nil {
 		t.Error("no error")
 	}
-	if _, _, err := r.Next(t.Context()); err != io.EOF {
+	if _, _, err := r.Next(t.Context()); !errors.Is(err, io.EOF) {
 		t.Error(err) // readers must not wait for ever
 	}
 	r.Close()

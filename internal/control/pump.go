@@ -46,7 +46,7 @@ func (cmd *command) pump() {
 		}
 		if err == nil || errors.Is(err, guest.ErrNoCommand) || errors.Is(err, guest.ErrCursor) || errors.Is(err, errLogBroken) {
 			cmd.s.c.log.Warn("output of command ended early", "session", cmd.s.id, "command", cmd.id, "err", err)
-			cmd.signal(sigKill, true)
+			cmd.kill()
 			cmd.lose("glovebox: the sandbox lost track of this command\n")
 			return
 		}
@@ -135,7 +135,7 @@ func (cmd *command) timeUp() {
 	c := cmd.s.c
 	c.log.Debug("command ran out of time", "command", cmd.id, "timeout", cmd.timeout)
 	giveUp := c.clock.Now().Add(killPatience)
-	for wait := retryFirst; !cmd.signal(sigKill, true); wait = min(2*wait, retryMost) {
+	for wait := retryFirst; !cmd.kill(); wait = min(2*wait, retryMost) {
 		if c.clock.Now().After(giveUp) {
 			cmd.s.stop("a command could not be ended at its time-out: the sandbox did not answer")
 			return
@@ -150,16 +150,16 @@ func (cmd *command) timeUp() {
 	}
 }
 
-// signal is for ends that nobody waits for. It tells whether the signal was
-// sent or there is nothing left to send it to.
-func (cmd *command) signal(sig int, tree bool) bool {
+// kill ends the command and all its descendants, for nobody that waits. It
+// tells whether the signal was sent or there is nothing left to send it to.
+func (cmd *command) kill() bool {
 	ctx, cancel := context.WithTimeout(cmd.s.ctx, startTimeout)
 	defer cancel()
-	err := cmd.m.Signal(ctx, cmd.id, sig, tree)
+	err := cmd.m.Signal(ctx, cmd.id, sigKill, true)
 	if err == nil || isOver(err) || cmd.s.ctx.Err() != nil {
 		return true
 	}
-	cmd.s.c.log.Error("signal command", "command", cmd.id, "err", err)
+	cmd.s.c.log.Error("kill command", "command", cmd.id, "err", err)
 	return false
 }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ func (s *session) fetch(ctx context.Context, m node.Machine, src *api.Source) er
 	}
 	code, output, err := s.runHidden(ctx, m, argv, input)
 	if err != nil {
-		if ctx.Err() != nil && s.ctx.Err() == nil && context.Cause(ctx) == context.DeadlineExceeded {
+		if ctx.Err() != nil && s.ctx.Err() == nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			return api.BadRequest("field source: could not be fetched within the sandbox's timeout of %d ms; set a longer timeout", s.record().Timeout)
 		}
 		return s.fetchError(ctx, m, err)

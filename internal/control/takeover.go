@@ -117,7 +117,7 @@ func (s *session) takeOverCommand(m node.Machine, rec store.Command) {
 		// What it has written cannot be told any more, so it cannot go on.
 		cmd.log = newLog("", 0)
 		cmd.log.ended, cmd.log.code = true, killedCode
-		c.wg.Go(func() { cmd.signal(sigKill, true) })
+		c.wg.Go(func() { cmd.kill() })
 	}
 	s.commands[cmd.id] = cmd
 	s.wg.Add(1)

@@ -223,7 +223,7 @@ func (s *Store) load(file string) (record, error) {
 		l.Path = s.layerPath(l.Digest)
 		st, err := os.Stat(l.Path)
 		if err != nil {
-			return record{}, fmt.Errorf("image %s: its layer is gone: remove it with \"glovebox image rm\" and fetch it again: %s", r.Reference, err)
+			return record{}, fmt.Errorf("image %s: its layer is gone: remove it with \"glovebox image rm\" and fetch it again: %w", r.Reference, err)
 		}
 		if st.Size() != l.Size {
 			return record{}, fmt.Errorf("image %s: layer %s has %d bytes instead of %d", r.Reference, l.Path, st.Size(), l.Size)

@@ -157,7 +157,7 @@ func readNode(t testing.TB, img *erofs.Image, nid uint64, p string, out map[stri
 	}
 	err = in.IterDirents(func(name string, _ uint8, kid uint64) error {
 		if got, err := in.Lookup(name); err != nil || got != kid {
-			return fmt.Errorf("lookup of %q: %d, %v; listed as %d", name, got, err, kid)
+			return fmt.Errorf("lookup of %q: %d, %w; listed as %d", name, got, err, kid)
 		}
 		if name != "." && name != ".." {
 			readNode(t, img, kid, path.Join(p, name), out)

@@ -121,7 +121,7 @@ func (c *call) recover(rt *route) {
 	if p == nil {
 		return
 	}
-	if p != http.ErrAbortHandler {
+	if p != http.ErrAbortHandler { //nolint:errorlint // panics are not wrapped
 		c.log.Error("panic in a handler", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 	if c.w.wrote || p == http.ErrAbortHandler {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -172,7 +173,7 @@ func (b *builder) assembled(p string, e driver.DiskEntry) (bool, error) {
 		return false, nil
 	}
 	got := make([]byte, len(want))
-	if err := readFull(e.Content, got, 0); err != nil && err != io.EOF {
+	if err := readFull(e.Content, got, 0); err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
 	return string(got) == string(want), nil

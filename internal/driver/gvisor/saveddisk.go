@@ -86,9 +86,9 @@ func (d *savedDisk) Entries(yield func(driver.DiskEntry) error) error {
 	for first := true; ; first = false {
 		n, err := r.Next()
 		switch {
-		case err == io.EOF && first:
+		case errors.Is(err, io.EOF) && first:
 			return fmt.Errorf("read the saved tree: %w: it is empty", savedtree.ErrBad)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the saved tree: %w", err)
@@ -183,7 +183,7 @@ func (f *savedFile) ReadAt(b []byte, off int64) (int, error) {
 		x := f.extents[i]
 		rest = rest[:min(int64(len(rest)), x.End-at)]
 		n, err := f.content.ReadAt(rest, x.At+at-x.Start)
-		if err == io.EOF { // the layer's file ends in a hole
+		if errors.Is(err, io.EOF) { // the layer's file ends in a hole
 			clear(rest[n:])
 		} else if err != nil {
 			return done + n, fmt.Errorf("read the saved disk: %w", err)
