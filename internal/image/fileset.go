@@ -249,7 +249,7 @@ func readBlobJSON(files fileSet, d v1.Descriptor, v any) error {
 // archive is broken.
 func missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: it is incomplete: %w", ErrArchive, err)
+		return fmt.Errorf("%w: it is incomplete: %s", ErrArchive, err) //nolint:errorlint // ErrNotExist would mean another format
 	}
 	return err
 }
