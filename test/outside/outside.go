@@ -34,6 +34,7 @@ const (
 // Net is the outside.
 type Net struct {
 	calls chan func() // run in its namespace
+	ca    *authority
 
 	mu      sync.Mutex // guards what follows
 	packets []string
@@ -51,6 +52,10 @@ func Run(t *testing.T, f func(t *testing.T, o *Net)) {
 		return
 	}
 	o := &Net{calls: make(chan func()), records: map[string][]string{}, turn: map[string]int{}}
+	var err error
+	if o.ca, err = newAuthority(); err != nil {
+		t.Fatal(err)
+	}
 	if err := o.build(); err != nil {
 		t.Fatalf("build the outside: %v", err)
 	}

@@ -4,13 +4,14 @@ package outside
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"syscall"
 
@@ -64,18 +65,36 @@ func (o *Net) serve() error {
 	go func() { _ = (&dns.Server{PacketConn: questions, Handler: o}).ActivateAndServe() }()
 	go func() { _ = (&dns.Server{Listener: listeners[0], Handler: o}).ActivateAndServe() }()
 	go func() { _ = http.Serve(listeners[1], http.HandlerFunc(answer)) }()
-	tls := httptest.NewUnstartedServer(http.HandlerFunc(answer))
-	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
-	tls.Listener.Close()
-	tls.Listener = listeners[2]
-	tls.StartTLS()
+	secure := &http.Server{
+		Handler: http.HandlerFunc(answer), ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{GetCertificate: o.ca.certificate},
+	}
+	go func() { _ = secure.ServeTLS(listeners[2], "", "") }()
 	go echoTCP(listeners[3])
 	go echoUDP(quic.(*net.UDPConn))
 	return nil
 }
 
-// answer says who was asked for what.
+// answer says who was asked for what: below /echo all of it, and for a Git
+// client that has the password a repository with one branch.
 func answer(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/echo"):
+		body, _ := io.ReadAll(r.Body)
+		_ = json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "host": r.Host, "uri": r.RequestURI, "proto": r.Proto, "headers": r.Header, "body": string(body)})
+		return
+	case strings.HasPrefix(r.URL.Path, "/redirect/"):
+		http.Redirect(w, r, "https://"+strings.TrimPrefix(r.URL.Path, "/redirect/"), http.StatusFound)
+		return
+	case r.URL.Path == "/repo.git/info/refs":
+		if user, password, _ := r.BasicAuth(); user != "x" || password != "s3cret" {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintf(w, "%040d\trefs/heads/main\n", 7)
+		return
+	}
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	server := ""
 	if r.TLS != nil {
