@@ -80,7 +80,7 @@ type UpdateSandboxRequest struct {
 	Resources          *Resources                  `json:"resources,omitempty"`
 	Timeout            Int                         `json:"timeout,omitzero"`
 	NetworkPolicy      *NetworkPolicy              `json:"networkPolicy,omitempty"`
-	NetworkID          *string                     `json:"networkId,omitempty"`
+	NetworkID          Nullable[string]            `json:"networkId,omitzero"`
 	Tags               *map[string]string          `json:"tags,omitempty"`
 	Ports              *[]Int                      `json:"ports,omitempty"`
 	SnapshotExpiration Int                         `json:"snapshotExpiration,omitzero"`

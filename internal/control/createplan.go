@@ -87,7 +87,7 @@ func (p *Project) createFrom(ctx context.Context, req api.CreateSandboxRequest) 
 		return p.origin(ctx, req.Source.SnapshotID)
 	}
 	img, err := p.c.resolve(ctx, req)
-	return origin{image: img, pinned: img.Reference + "@" + img.Digest}, err
+	return origin{image: img, pinned: img.Pinned()}, err
 }
 
 // inOrder stops at the first error.

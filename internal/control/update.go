@@ -150,7 +150,9 @@ func (p *Project) planUpdate(ctx context.Context, req api.UpdateSandboxRequest) 
 	return func(sb *store.Sandbox) error {
 		sb.UpdatedAt = c.now()
 		replace(&sb.Persistent, req.Persistent)
-		replace(&sb.NetworkID, req.NetworkID)
+		if req.NetworkID.Set {
+			sb.NetworkID = req.NetworkID.Value
+		}
 		replace(&sb.Tags, req.Tags)
 		replace(&sb.FailoverRegions, req.FailoverRegions)
 		if req.Region != "" {

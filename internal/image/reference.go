@@ -16,12 +16,14 @@ const (
 	digestPrefix = "sha256:"
 )
 
-// runtimes are names that clients use for the default image.
-var runtimes = map[string]bool{"node24": true, "node22": true, "python3.13": true}
+// runtimes are names that clients use for the default image; the last is what
+// the platform calls its own.
+var runtimes = map[string]bool{"node24": true, "node22": true, "python3.13": true, "vercel/sandbox/universal": true}
 
 // Canonical returns the full name of what a user calls an image: the default
-// image for "", for its runtimes and for itself; a digest as it is; anything
-// else as docker reads it, with registry and tag filled in.
+// image for "", for its runtimes and for itself; a digest as it is, also that
+// of a default image; anything else as docker reads it, with registry and tag
+// filled in.
 func Canonical(ref string) (string, error) {
 	if ref == "" || runtimes[ref] {
 		return DefaultReference, nil
@@ -36,6 +38,9 @@ func Canonical(ref string) (string, error) {
 		if strings.TrimSuffix(ref, ":latest") == DefaultReference {
 			return DefaultReference, nil
 		}
+		if digest, ok := strings.CutPrefix(ref, DefaultReference+"@"); ok && isDigest(digest) {
+			return digest, nil
+		}
 		return "", fmt.Errorf("%w: %q: names under %s are built in, and there is only %s", ErrInvalidReference, ref, ownPrefix, DefaultReference)
 	}
 	r, err := name.ParseReference(ref)
@@ -46,6 +51,13 @@ func Canonical(ref string) (string, error) {
 		return "", fmt.Errorf("%w: %q: %w", ErrInvalidReference, ref, err)
 	}
 	return canonicalName(r), nil
+}
+
+// Pinned is the name of an image together with its digest: what it was made
+// from, for ever, and a reference that finds it again.
+func (i Image) Pinned() string {
+	repository, _, _ := strings.Cut(i.Reference, "@")
+	return repository + "@" + i.Digest
 }
 
 // canonicalName spells the default registry the way users do.

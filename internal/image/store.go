@@ -175,6 +175,11 @@ func (s *Store) find(ref string) (record, error) {
 			return r, nil
 		}
 	}
+	if _, digest, ok := strings.Cut(name, "@"); ok { // as Pinned tells it
+		if r, err := s.load(s.recordPath(digest)); err == nil {
+			return r, nil
+		}
+	}
 	return record{}, notFound(name)
 }
 

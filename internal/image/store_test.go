@@ -246,20 +246,22 @@ func TestOpenErrors(t *testing.T) {
 func TestCanonical(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	for ref, want := range map[string]string{
-		"":                            DefaultReference,
-		"node24":                      DefaultReference,
-		"node22":                      DefaultReference,
-		"python3.13":                  DefaultReference,
-		"glovebox/universal":          DefaultReference,
-		"glovebox/universal:latest":   DefaultReference,
-		"python:3.12-slim":            "docker.io/library/python:3.12-slim",
-		"alpine":                      "docker.io/library/alpine:latest",
-		"team/app":                    "docker.io/team/app:latest",
-		"docker.io/team/app:v1":       "docker.io/team/app:v1",
-		"localhost:5000/a":            "localhost:5000/a:latest",
-		"example.com/a/b/c@" + digest: "example.com/a/b/c@" + digest,
-		digest:                        digest,
-		"node":                        "docker.io/library/node:latest",
+		"":                              DefaultReference,
+		"node24":                        DefaultReference,
+		"node22":                        DefaultReference,
+		"python3.13":                    DefaultReference,
+		"vercel/sandbox/universal":      DefaultReference,
+		"glovebox/universal":            DefaultReference,
+		"glovebox/universal:latest":     DefaultReference,
+		"python:3.12-slim":              "docker.io/library/python:3.12-slim",
+		"alpine":                        "docker.io/library/alpine:latest",
+		"team/app":                      "docker.io/team/app:latest",
+		"docker.io/team/app:v1":         "docker.io/team/app:v1",
+		"localhost:5000/a":              "localhost:5000/a:latest",
+		"example.com/a/b/c@" + digest:   "example.com/a/b/c@" + digest,
+		digest:                          digest,
+		DefaultReference + "@" + digest: digest,
+		"node":                          "docker.io/library/node:latest",
 	} {
 		got, err := Canonical(ref)
 		if err != nil || got != want {
@@ -273,6 +275,29 @@ func TestCanonical(t *testing.T) {
 		if got, err := Canonical(ref); !errors.Is(err, ErrInvalidReference) {
 			t.Errorf("%q: %q, %v", ref, got, err)
 		}
+	}
+}
+
+// What tells what a sandbox was made from finds it again, whatever name the
+// image was made by.
+func TestPinned(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	for reference, want := range map[string]string{
+		"docker.io/library/a:v1":                                 "docker.io/library/a:v1@" + digest,
+		"docker.io/library/a@sha256:" + strings.Repeat("0b", 32): "docker.io/library/a@" + digest,
+		DefaultReference:                                         DefaultReference + "@" + digest,
+	} {
+		if got := (Image{Reference: reference, Digest: digest}).Pinned(); got != want {
+			t.Errorf("%s: %s", reference, got)
+		}
+	}
+	s := openStore(t, Options{})
+	img, err := s.save(Image{Reference: "docker.io/library/a:v1", Digest: digest}, "docker.io/library/a:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(img.Pinned()); err != nil || got.Digest != digest {
+		t.Errorf("%s: %v, %v", img.Pinned(), got.Digest, err)
 	}
 }
 
