@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"internal/daemon"},
 	{"client", "compat/vercel"},
 	{"internal/server"},
-	{"internal/preview"},
+	{"internal/preview", "internal/openapi"},
 	{"internal/control"},
 	{"internal/store"},
 	{"internal/node"},

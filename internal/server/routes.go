@@ -14,6 +14,7 @@ func routes() []route {
 	table := []route{
 		{method: get, path: "/healthz", handle: (*call).healthz, open: true},
 		{method: get, path: "/health", handle: (*call).alive, open: true},
+		{method: get, path: descriptionPath, handle: (*call).describe, open: true},
 		{method: get, path: interactivePath, handle: (*call).terminal, open: true},
 		{method: get, path: "/v1/status", handle: (*call).status},
 		{method: get, path: "/v1/disk", handle: (*call).diskUse},
