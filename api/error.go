@@ -25,6 +25,7 @@ const (
 	CodeRateLimited         Code = "rate_limited"            // 429, with Retry-After
 	CodeInternal            Code = "internal"                // 500; nothing was started
 	CodeUnavailable         Code = "unavailable"             // 503; nothing was started
+	CodeInsufficientStorage Code = "insufficient_storage"    // 507; nothing was started
 	CodeSandboxNotListening Code = "SANDBOX_NOT_LISTENING"   // 502, previews only
 )
 

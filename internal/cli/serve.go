@@ -24,6 +24,7 @@ type serveFlags struct {
 	caFile  string
 	warm    int
 	limits  limitFlags
+	reserve string
 	format  string
 	level   string
 	tls     tlsFlags
@@ -85,6 +86,7 @@ GLOVEBOX_TOKEN=… glovebox serve --listen 0.0.0.0:7777 --preview-domain sandbox
 	flags.IntVar(&f.warm, "warm", daemon.DefaultWarm, "started sandboxes that wait for each image in demand")
 	flags.BoolVar(&f.leave, "leave-running", false, "at SIGTERM leave the sandboxes running, for the next server on this data directory")
 	f.limits.register(flags)
+	flags.StringVar(&f.reserve, "reserve", "1g", "free space that only the disks of sandboxes that stop may touch")
 	flags.StringVar(&f.format, "log-format", "text", "text or json")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.Lookup("listen").DefValue = defaultListen
@@ -100,6 +102,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		return err
 	}
 	limits, err := f.limits.parse()
+	if err != nil {
+		return err
+	}
+	reserve, err := parseSize("--reserve", f.reserve)
 	if err != nil {
 		return err
 	}
@@ -127,7 +133,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	}
 	d, err := daemon.Open(ctx, daemon.Config{
 		DataDir: a.dataDir, PublicURL: f.public, PreviewDomain: f.preview, EgressCAFile: f.caFile, Certificate: cert,
-		FirstToken: a.token, DNS: a.getenv(envDNS), NetworkDeny: deny, Warm: f.warm, Limits: limits, Logger: log,
+		FirstToken: a.token, DNS: a.getenv(envDNS), NetworkDeny: deny, Warm: f.warm, Limits: limits, ReserveBytes: reserve, Logger: log,
 	})
 	if err != nil {
 		return err

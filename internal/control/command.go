@@ -75,7 +75,7 @@ func (s *session) runCommand(ctx context.Context, req api.RunCommandRequest, tim
 	cmd.begun = s.c.clock.Now()
 	cmd.rec = store.Command{
 		ID: cmd.id, SessionID: s.id, StartedAt: cmd.begun.UnixMilli(),
-		CommandData: store.CommandData{Name: req.Command, Args: req.Args, Cwd: cwd, Timeout: timeout.Milliseconds(), Stdin: req.Stdin},
+		CommandData: store.CommandData{Name: req.Command, Args: req.Args, Cwd: cwd, Timeout: timeout.Milliseconds(), Stdin: req.Stdin, LogLimit: s.c.logLimit()},
 	}
 	if key != nil {
 		key.ResultID = cmd.id
@@ -110,7 +110,7 @@ func (s *session) rootDir() string { return s.image.Config.WorkingDir }
 // known, and adds it to those that the session's end waits for.
 func (cmd *command) prepare(ctx context.Context, key *store.Key) (err error) {
 	s := cmd.s
-	if cmd.log, err = createLog(s.c.logPath(s.id, cmd.id), s.c.cfg.Limits.CommandLogSize); err != nil {
+	if cmd.log, err = createLog(s.c.logPath(s.id, cmd.id), cmd.rec.LogLimit); err != nil {
 		return err
 	}
 	if err := s.c.store.CreateCommand(ctx, cmd.rec, key); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/scratch"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -51,7 +52,10 @@ type Config struct {
 	TakeOver bool
 	// RootToken may use any project; "" for none.
 	RootToken string
-	Version   string
+	// Reserve of the host's disk, which only the disks of sessions that end
+	// may touch; nil for none.
+	Reserve *scratch.Reserve
+	Version string
 }
 
 // Control is the control plane of one node. Safe for concurrent use.
@@ -226,5 +230,24 @@ func (c *Control) sessionOf(sandboxID string) *session {
 	return c.bySandbox[sandboxID]
 }
 
-// internal makes an error of the server's own; it is logged where it is told.
-func internal(op string, err error) error { return fmt.Errorf("%s: %w", op, err) }
+// internal makes an error of the server's own, which is logged where it is
+// told; one of a full disk is for the client.
+func internal(op string, err error) error {
+	if full, ok := errors.AsType[*scratch.ErrReserve](err); ok {
+		return noRoom(op, full)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+func noRoom(op string, full *scratch.ErrReserve) error {
+	return api.Errorf(api.CodeInsufficientStorage, "%s: %v", op, full)
+}
+
+// room refuses op where it would touch the host's reserve.
+func (c *Control) room(op string) error {
+	err := c.cfg.Reserve.Check()
+	if err != nil {
+		return internal(op, err)
+	}
+	return nil
+}

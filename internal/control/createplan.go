@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/scratch"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -140,6 +141,9 @@ func (c *Control) resolve(ctx context.Context, req api.CreateSandboxRequest) (im
 	}
 	if _, ok := errors.AsType[*api.Error](err); ok || ctx.Err() != nil {
 		return img, err
+	}
+	if full, ok := errors.AsType[*scratch.ErrReserve](err); ok {
+		return img, noRoom("get image "+req.Image, full)
 	}
 	return img, api.BadRequest("field image: %v", err)
 }

@@ -124,9 +124,10 @@ type fakeMachine struct {
 	done      chan struct{}
 	onStop    func(ctx context.Context) // Stop calls it first where not nil
 	startErr  func(guest.Command) error
-	attachErr func() error // asked before every Attach
-	signalErr func() error // asked before every Signal
-	onSave    func() error // asked before every SaveDisk
+	attachErr func() error    // asked before every Attach
+	signalErr func() error    // asked before every Signal
+	onSave    func() error    // asked before every SaveDisk
+	onSaved   func(node.Save) // told of every SaveDisk where not nil
 
 	mu      sync.Mutex
 	err     error

@@ -126,6 +126,9 @@ func (m *fakeMachine) SaveDisk(ctx context.Context, what node.Save) (node.Saved,
 			return node.Saved{}, err
 		}
 	}
+	if m.onSaved != nil {
+		m.onSaved(what)
+	}
 	m.mu.Lock()
 	if m.err != nil {
 		m.mu.Unlock()

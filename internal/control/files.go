@@ -9,6 +9,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/guest"
+	"github.com/glovebox-dev/glovebox/internal/scratch"
 )
 
 // ReadFile opens a regular file. The error's Missing tells that there is none
@@ -62,12 +63,14 @@ func (p *Project) WriteFiles(ctx context.Context, sessionID, cwd string, gzipTar
 	if err != nil {
 		return err
 	}
-	up := newUpload(gzipTar)
+	up := newUpload(roomReader{p.c.cfg.Reserve, gzipTar})
 	err = s.liveMachine().WriteTar(ctx, dir, runAs(s.image.Config, false), up, up.verify)
 	up.close()
 	switch broken := up.broken(); {
 	case err == nil:
 		return nil
+	case errors.Is(broken, syscall.ENOSPC):
+		return internal("write files below "+dir, broken)
 	case broken != nil && ctx.Err() == nil:
 		return api.BadRequest("body: %v; send a whole gzip-compressed tar", broken)
 	case errors.Is(err, guest.ErrArchive):
@@ -78,6 +81,19 @@ func (p *Project) WriteFiles(ctx context.Context, sessionID, cwd string, gzipTar
 		return api.BadRequest("body: a path leads through something that is no directory (%v); choose another path", err)
 	}
 	return s.fileError(ctx, "write files below", dir, err)
+}
+
+// roomReader reads as long as the host's reserve is not touched.
+type roomReader struct {
+	reserve *scratch.Reserve
+	r       io.Reader
+}
+
+func (r roomReader) Read(b []byte) (int, error) {
+	if err := r.reserve.Check(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(b)
 }
 
 // locate returns a running session and the absolute path in it.

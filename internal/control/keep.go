@@ -35,7 +35,7 @@ func (s *session) keep(m node.Machine, ask *snapshotAsk) (*store.Kept, []store.D
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	saved, err := m.SaveDisk(ctx, node.Save{DrivesOnly: drivesOnly})
+	saved, err := m.SaveDisk(ctx, node.Save{DrivesOnly: drivesOnly, UseReserve: ask == nil})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,3 +33,20 @@ func (l *commandLog) punch(all bool) {
 		l.gone, l.gonePay = low, lowPay
 	}
 }
+
+// leastLog is what is kept of a command's output however full the disk is.
+const leastLog = 64 << 10
+
+// logLimit is how much of a new command's output is kept: less than the
+// server's limit where that would touch the host's reserve.
+func (c *Control) logLimit() int64 {
+	limit := c.cfg.Limits.CommandLogSize
+	if c.cfg.Reserve == nil {
+		return limit
+	}
+	left, err := c.cfg.Reserve.Left()
+	if err != nil {
+		return limit // the disk will say
+	}
+	return min(limit, max(left, leastLog))
+}

@@ -88,6 +88,9 @@ func (c *Control) pinnedImage(ctx context.Context, pinned string) (image.Image, 
 // drives: from now on they are not pruned.
 func (p *Project) registerFrom(ctx context.Context, s *session, from origin, mounts map[string]api.Mount) error {
 	c := p.c
+	if err := c.room("start a sandbox"); err != nil {
+		return err
+	}
 	if err := p.findDrives(ctx, s, mounts); err != nil {
 		return err
 	}

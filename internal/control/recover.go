@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func (c *Control) abort(ctx context.Context, se store.Session, why string) error
 // abortCommand ends a command whose last output may not have been stored.
 func (c *Control) abortCommand(ctx context.Context, rec store.Command) error {
 	code, now := killedCode, c.now()
-	l, err := reopenLog(c.logPath(rec.SessionID, rec.ID), c.cfg.Limits.CommandLogSize)
+	l, err := reopenLog(c.logPath(rec.SessionID, rec.ID), cmp.Or(rec.LogLimit, c.cfg.Limits.CommandLogSize))
 	switch {
 	case errors.Is(err, os.ErrNotExist): // it had not started
 	case err != nil:

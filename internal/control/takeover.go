@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -110,7 +111,7 @@ func (s *session) takeOverCommand(m node.Machine, rec store.Command) {
 	cmd := &command{s: s, m: m, id: rec.ID, stdin: rec.Stdin, timeout: api.Milliseconds(rec.Timeout),
 		begun: time.UnixMilli(rec.StartedAt), done: make(chan struct{}), rec: rec}
 	var err error
-	if cmd.log, err = reopenLog(c.logPath(s.id, rec.ID), c.cfg.Limits.CommandLogSize); err != nil {
+	if cmd.log, err = reopenLog(c.logPath(s.id, rec.ID), cmp.Or(rec.LogLimit, c.cfg.Limits.CommandLogSize)); err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
 			c.log.Error("reopen the log of a command", "session", s.id, "command", rec.ID, "err", err)
 		}

@@ -51,6 +51,10 @@ type Config struct {
 	EgressCAFile string
 	// Limits of what sandboxes may ask for; zero: api.DefaultLimits.
 	Limits api.Limits
+	// ReserveBytes of the data directory's file system stay free: images,
+	// snapshots, uploads and new sandboxes are refused before, and only the
+	// disks of sandboxes that stop may touch it. 0: none.
+	ReserveBytes int64
 	// Warm is how many machines wait for each image in demand.
 	Warm int
 	// OneShot serves one command of the CLI: no warm machines, no socket in

@@ -18,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/netstack"
 	"github.com/glovebox-dev/glovebox/internal/node"
 	"github.com/glovebox-dev/glovebox/internal/preview"
+	"github.com/glovebox-dev/glovebox/internal/scratch"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -31,16 +32,24 @@ func (d *Daemon) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	d.onClose("store", func(context.Context) error { return d.store.Close() })
-	d.images, err = image.Open(d.cfg.DataDir, image.Options{PullMissing: true, InUse: d.imageInUse, Logger: d.log})
+	d.images, err = image.Open(d.cfg.DataDir, image.Options{PullMissing: true, InUse: d.imageInUse, Room: d.reserve().Check, Logger: d.log})
 	if err != nil {
 		return err
 	}
 	d.onClose("images", func(context.Context) error { return d.images.Close() })
-	if d.snapshots, err = snapshot.Open(d.cfg.DataDir, snapshot.Options{Logger: d.log}); err != nil {
+	if d.snapshots, err = snapshot.Open(d.cfg.DataDir, snapshot.Options{Logger: d.log, Reserve: d.reserve()}); err != nil {
 		return err
 	}
 	d.onClose("snapshots", func(context.Context) error { return d.snapshots.Close() })
 	return nil
+}
+
+// reserve is nil where there is none.
+func (d *Daemon) reserve() *scratch.Reserve {
+	if d.cfg.ReserveBytes <= 0 {
+		return nil
+	}
+	return &scratch.Reserve{Dir: d.cfg.DataDir, Bytes: d.cfg.ReserveBytes}
 }
 
 // imageInUse keeps what sandboxes and snapshots stand on from being removed;
@@ -103,7 +112,7 @@ func (d *Daemon) openControl(ctx context.Context) (err error) {
 	d.control, err = control.New(control.Config{
 		Store: d.store, Node: d.node, Images: images{d}, Logger: d.log,
 		LogDir: filepath.Join(d.cfg.DataDir, "sessions"), PreviewURL: d.previewURL, Limits: d.cfg.Limits,
-		RootToken: d.token, Version: d.cfg.Version, TakeOver: !d.cfg.OneShot,
+		Reserve: d.reserve(), RootToken: d.token, Version: d.cfg.Version, TakeOver: !d.cfg.OneShot,
 	})
 	if err != nil {
 		return err

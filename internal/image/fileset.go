@@ -98,7 +98,7 @@ func (s *Store) inflate(ctx context.Context, f *os.File, progress ProgressFunc) 
 		return nil, err
 	}
 	max := s.maxBytes()
-	n, err := io.Copy(out, io.LimitReader(ctxReader{ctx, plain}, max+1))
+	n, err := io.Copy(out, io.LimitReader(ctxReader{ctx, roomReader{s.opts.Room, plain}}, max+1))
 	if err == nil && n > max {
 		err = fmt.Errorf("%w: more than %d bytes when decompressed", ErrArchive, max)
 	}
@@ -107,6 +107,21 @@ func (s *Store) inflate(ctx context.Context, f *os.File, progress ProgressFunc) 
 		return nil, err
 	}
 	return out, nil
+}
+
+// roomReader asks for room before what it reads is written.
+type roomReader struct {
+	room func() error // may be nil
+	r    io.Reader
+}
+
+func (r roomReader) Read(b []byte) (int, error) {
+	if r.room != nil {
+		if err := r.room(); err != nil {
+			return 0, err
+		}
+	}
+	return r.r.Read(b)
 }
 
 type ctxReader struct {

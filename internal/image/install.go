@@ -14,7 +14,7 @@ import (
 
 // newTree makes a tree that spools into this store's directory.
 func (s *Store) newTree() (*layer.Tree, error) {
-	return layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits})
+	return layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits, Room: s.opts.Room})
 }
 
 // maxBytes bounds what one image may hold.

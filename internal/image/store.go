@@ -29,6 +29,9 @@ type Options struct {
 	// InUse says whether something still needs the image of this digest. Nil
 	// means that the store cannot know: nothing is removed but on demand.
 	InUse func(digest string) bool
+	// Room is asked before something is written; its error, an ENOSPC, ends
+	// the work. Nil: the disk alone says when it is full.
+	Room func() error
 	// Limits bound the images that come in.
 	Limits layer.Limits
 	Logger *slog.Logger // slog.Default if nil

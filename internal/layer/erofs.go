@@ -61,7 +61,7 @@ func (t *Tree) Write(ctx context.Context, f *os.File) (Info, error) {
 		return Info{}, err
 	}
 	im.identify(t.unique)
-	out := newOutput(f)
+	out := newOutput(f, t.spool.room)
 	defer out.stop()
 	w := &emitter{w: out}
 	if t.unique {

@@ -57,6 +57,9 @@ type Options struct {
 	// Unique makes every layer that is written one of its own, with another
 	// UUID and digest than all others. Entry.ContentAt needs it.
 	Unique bool
+	// Room is asked again and again before something is written; its error
+	// ends the work. Nil: the disk alone says when it is full.
+	Room func() error
 }
 
 // Entry is one file, directory, symbolic link or special file.

@@ -66,6 +66,7 @@ type output struct {
 	sums    bool  // what follows is hashed by its checksum, see Info.Digest
 	flushed int64 // what the disk was told to write
 	holes   []Extent
+	room    func() error // see Options.Room
 }
 
 // piece is a part of the file that is to be hashed.
@@ -84,9 +85,10 @@ const (
 	sumsPrefix = "glovebox layer 1\x00"
 )
 
-func newOutput(f *os.File) *output {
+func newOutput(f *os.File, room func() error) *output {
 	o := &output{
 		f:      f,
+		room:   room,
 		hash:   sha256.New(),
 		filled: make(chan piece, outputBuffers),
 		free:   make(chan []byte, outputBuffers),
@@ -207,6 +209,11 @@ func (o *output) drain() error {
 func (o *output) send() error {
 	if len(o.buf) == 0 {
 		return nil
+	}
+	if o.room != nil {
+		if err := o.room(); err != nil {
+			return err
+		}
 	}
 	for i := 0; i < len(o.buf); i += holeSize {
 		b := o.buf[i:min(i+holeSize, len(o.buf))]

@@ -27,9 +27,10 @@ type spool struct {
 	off  int64  // length, pending bytes included
 	pend []byte // not yet in the file
 	buf  []byte
+	room func() error // see Options.Room
 }
 
-func newSpool(dir string) (*spool, error) {
+func newSpool(dir string, room func() error) (*spool, error) {
 	f, err := os.CreateTemp(dir, ".spool-*")
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -38,7 +39,7 @@ func newSpool(dir string) (*spool, error) {
 		f.Close()
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	return &spool{f: f}, nil
+	return &spool{f: f, room: room}, nil
 }
 
 func (s *spool) close() error { return s.f.Close() }
@@ -88,6 +89,11 @@ func (s *spool) append(b []byte) error {
 func (s *spool) flush() error {
 	if len(s.pend) == 0 {
 		return nil
+	}
+	if s.room != nil {
+		if err := s.room(); err != nil {
+			return fmt.Errorf("spool: %w", err)
+		}
 	}
 	_, err := s.f.WriteAt(s.pend, s.off-int64(len(s.pend)))
 	s.pend = s.pend[:0]

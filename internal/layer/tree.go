@@ -62,7 +62,7 @@ func New(o Options) (*Tree, error) {
 	if l.XattrBytes == 0 {
 		l.XattrBytes = DefaultLimits.XattrBytes
 	}
-	s, err := newSpool(o.SpoolDir)
+	s, err := newSpool(o.SpoolDir, o.Room)
 	if err != nil {
 		return nil, err
 	}

@@ -179,6 +179,7 @@ type Machine interface {
 type Save struct {
 	GoOn       bool
 	DrivesOnly bool // the root is not kept
+	UseReserve bool // the host's reserve may be touched: what is not kept now is lost
 }
 
 // Saved are the layers that a save made; nil where nothing was written.

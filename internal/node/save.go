@@ -46,7 +46,7 @@ func (m *machine) save(ctx context.Context, disks []driver.Disk, what Save) (out
 	}
 	one := func(d driver.Disk, lowers []image.Layer, assembled map[string][]byte) (*image.Layer, error) {
 		l, ok, err := m.snaps.Save(ctx, snapshot.Source{
-			Disk: d, Lowers: lowers, Assembled: assembled,
+			Disk: d, Lowers: lowers, Assembled: assembled, UseReserve: what.UseReserve,
 			Skip: func(p string) bool { return guest.IsTemp(path.Base(p)) },
 		})
 		d.Done() // also where there is no layer

@@ -29,6 +29,7 @@ var statuses = map[api.Code]int{
 	api.CodeRateLimited:         http.StatusTooManyRequests,
 	api.CodeInternal:            http.StatusInternalServerError,
 	api.CodeUnavailable:         http.StatusServiceUnavailable,
+	api.CodeInsufficientStorage: http.StatusInsufficientStorage,
 	api.CodeSandboxNotListening: http.StatusBadGateway,
 }
 

@@ -41,7 +41,7 @@ func (s *Store) merge(ctx context.Context, base, layers []image.Layer) (_ image.
 		return image.Layer{}, err
 	}
 	defer upper.Close()
-	t, err := layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits, Unique: true})
+	t, err := layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits, Unique: true, Room: s.opts.Reserve.Check})
 	if err != nil {
 		return image.Layer{}, err
 	}

@@ -27,6 +27,8 @@ type Source struct {
 	// absolute path with their content, and directories with nil. It is part
 	// of a layer but alone not worth one.
 	Assembled map[string][]byte
+	// UseReserve: what is not kept now is lost.
+	UseReserve bool
 }
 
 // Save writes the disk's changes as a layer. It is whole and on disk for good
@@ -49,7 +51,11 @@ func (s *Store) save(ctx context.Context, src Source) (_ image.Layer, _ bool, er
 		return image.Layer{}, false, err
 	}
 	defer lower.Close()
-	t, err := layer.New(layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits, Unique: true})
+	opts := layer.Options{SpoolDir: s.scratch.Path(), Limits: s.opts.Limits, Unique: true}
+	if !src.UseReserve {
+		opts.Room = s.opts.Reserve.Check
+	}
+	t, err := layer.New(opts)
 	if err != nil {
 		return image.Layer{}, false, err
 	}

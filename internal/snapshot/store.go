@@ -38,6 +38,8 @@ type Options struct {
 	// bytes, which a disk's own size bounds.
 	Limits layer.Limits
 	Logger *slog.Logger // slog.Default if nil
+	// Reserve of the host's disk, which only a Source with UseReserve touches.
+	Reserve *scratch.Reserve
 }
 
 // Store keeps layers in DATA/layers. Several processes may open the same

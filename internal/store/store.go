@@ -247,6 +247,7 @@ type CommandData struct {
 	DurationMs int64    `json:"durationMs,omitempty"`
 	Timeout    int64    `json:"timeout,omitempty"` // milliseconds; 0: none
 	Stdin      bool     `json:"stdin,omitempty"`
+	LogLimit   int64    `json:"logLimit,omitempty"` // bytes of output that are kept
 	// LostBytes of output were not kept: they followed the first KeptBytes
 	// of the log, up to its record at ExitOffset.
 	LostBytes  int64 `json:"lostBytes,omitempty"`
