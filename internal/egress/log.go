@@ -115,6 +115,7 @@ func (l *Log) Since(seq uint64) Page {
 		p.Dropped = first - seq - 1
 		seq = first - 1
 	}
+	p.Records = make([]Decision, 0, l.last-seq)
 	for n := seq + 1; n <= l.last; n++ {
 		p.Records = append(p.Records, l.buf[(n-1)%logSize])
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -165,4 +166,92 @@ func TestSumsAreBounded(t *testing.T) {
 	if in != 3*maxSums || !first {
 		t.Errorf("%d bytes in, the first name is kept: %v", in, first)
 	}
+}
+
+// FuzzLog: whatever a guest says, a record stays bounded and harmless, and
+// the sums count it once.
+func FuzzLog(f *testing.F) {
+	f.Add("evil.com", "\x1b[0m", "/a?b", []byte{93, 0, 0, 1}, uint8(3))
+	f.Add("", "\xff\xfe", strings.Repeat("x", 600), []byte{}, uint8(0))
+	f.Fuzz(func(t *testing.T, name, server, path string, addr []byte, n uint8) {
+		j, _ := newTestJudge(mustParse(t, `{"allow":["*"]}`))
+		a, _ := netip.AddrFromSlice(addr)
+		to := netip.AddrPortFrom(a, 443)
+		j.Resolve(name, "A")
+		j.Answer(name, a, time.Second)
+		v := j.Connect(TCP, to)
+		j.ServerName(v, to, server)
+		j.Record(Decision{Name: name, Method: server, Path: path}, v)
+		for range n {
+			j.RefusePacket("icmp", a, "protocol", "%s", name)
+		}
+		if v.Allowed {
+			m := j.Meter(TCP, to, v)
+			m.Count(1, 2)
+			m.Rename(server)
+			m.End(path)
+		}
+		p := j.Log().Since(0)
+		for i, d := range p.Records {
+			for _, s := range append(d.Aliases, d.Name, d.Reason, d.Method, d.Path) {
+				if len(s) > 3*maxText || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+					t.Errorf("%q in a record", s)
+				}
+			}
+			if d.Seq != uint64(i+1) {
+				t.Errorf("record %d has number %d", i+1, d.Seq)
+			}
+		}
+		var in, refused uint64
+		for _, s := range j.Log().Summary().Sums {
+			in, refused = in+s.In, refused+s.Refused
+		}
+		if v.Allowed != (in == 1) || refused < uint64(n) {
+			t.Errorf("%d bytes in, %d of at least %d refusals", in, refused, n)
+		}
+	})
+}
+
+func FuzzDenyList(f *testing.F) {
+	f.Add("evil.com, 10.0.0.0/8 # x\n*.a.b", "evil.com")
+	f.Fuzz(func(t *testing.T, text, name string) {
+		d, err := ParseDenyList(text)
+		if err != nil {
+			return
+		}
+		if v, denied := d.name(NormalName(name)); denied && (v.Allowed || v.Reason == "") {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+func BenchmarkLog(b *testing.B) {
+	j, _ := newTestJudge(mustParse(b, `{"allow":["*.example.com"]}`))
+	a := netip.MustParseAddr("8.8.8.8")
+	j.Answer("www.example.com", a, time.Hour)
+	b.Run("decide", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			j.Connect(TCP, ap("8.8.8.8"))
+		}
+	})
+	b.Run("refuse", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			j.Resolve("other.org", "A")
+		}
+	})
+	b.Run("count", func(b *testing.B) {
+		m := j.Meter(TCP, ap("8.8.8.8"), Verdict{Allowed: true})
+		b.ReportAllocs()
+		for b.Loop() {
+			m.Count(100, 100)
+		}
+	})
+	b.Run("read all", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			j.Log().Since(0)
+		}
+	})
 }
