@@ -4,6 +4,7 @@
 import module from "node:module";
 import * as domain from "./lib/domain.mjs";
 import { supplyIdentity } from "./lib/identity.mjs";
+import { trustIssuer } from "./lib/issuer.mjs";
 import { resolveLocalhostNames } from "./lib/localhost.mjs";
 import { redirectingFetch } from "./lib/redirect.mjs";
 import { readSettings } from "./lib/settings.mjs";
@@ -15,6 +16,7 @@ function install() {
   if (!settings || globalThis[INSTALLED]) return;
   globalThis[INSTALLED] = true;
   supplyIdentity(settings);
+  trustIssuer(settings);
   resolveLocalhostNames();
   globalThis.fetch = redirectingFetch(globalThis.fetch, settings);
   rewriteModules();

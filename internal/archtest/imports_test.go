@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"internal/snapshot"},
 	{"internal/driver/gvisor", "internal/netstack", "internal/guest", "internal/image"},
 	{"internal/intercept"},
-	{"internal/scratch", "internal/layer", "internal/egress", "internal/driver", "internal/cgroup"},
+	{"internal/oidc", "internal/scratch", "internal/layer", "internal/egress", "internal/driver", "internal/cgroup"},
 	{"cmd/glovebox-agent"},
 	{"internal/guest/wire"},
 	{"api"},

@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/api"
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/oidc"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -29,7 +30,7 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 
 	m, err := s.c.node.Start(ctx, node.Spec{
 		ID: s.id, Image: s.image, Layers: s.layers, Drives: s.nodeDrives(), VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
-		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy,
+		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy, Identity: identity(rec),
 	})
 	if err != nil {
 		return s.failStart(ctx, s.startError(err))
@@ -54,6 +55,11 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 // startError turns an error of the node into what a client sees. A layer that
 // is gone from the server's disk is a conflict: it is of no use to repeat the
 // call, and the sandbox is not to be made anew.
+// identity is whom a session's forwarded requests tell of.
+func identity(rec store.Session) oidc.Identity {
+	return oidc.Identity{Project: rec.Project, SandboxID: rec.SandboxID, SandboxName: rec.SandboxName, SessionID: rec.ID}
+}
+
 func (s *session) startError(err error) error {
 	if errors.Is(err, snapshot.ErrNotFound) {
 		what := "a drive"

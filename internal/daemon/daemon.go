@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/oidc"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -78,10 +79,12 @@ type Daemon struct {
 	images    *image.Store
 	snapshots *snapshot.Store
 	node      node.Node
+	tokens    *oidc.Issuer
 	control   *control.Control
 
 	mu      sync.Mutex
 	public  *url.URL // where previews are reached; set by Serve
+	address string   // of the listener, as a URL; set by Serve
 	closers []closer
 }
 
@@ -246,6 +249,7 @@ func (d *Daemon) newServer(local, tls bool) (*server.Server, error) {
 		Logger:    d.log,
 		Health:    d.ready.health,
 		PublicURL: d.cfg.PublicURL,
+		Tokens:    d.tokens,
 	}
 	if tls {
 		cfg.TLS = d.cfg.Certificate.Config()

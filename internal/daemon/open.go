@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
 	"github.com/glovebox-dev/glovebox/internal/node"
+	"github.com/glovebox-dev/glovebox/internal/oidc"
 	"github.com/glovebox-dev/glovebox/internal/preview"
 	"github.com/glovebox-dev/glovebox/internal/scratch"
 	"github.com/glovebox-dev/glovebox/internal/server"
@@ -76,11 +78,12 @@ func (d *Daemon) openNode() error {
 		return err
 	}
 	d.onClose("driver", func(context.Context) error { return drv.Close() })
+	d.tokens = oidc.New(d.cfg.DataDir, d.publicURL)
 	warm := d.cfg.Warm
 	if d.cfg.OneShot {
 		warm = 0
 	}
-	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Deny: d.cfg.NetworkDeny, Roots: roots, Warm: warm})
+	d.node, err = node.New(node.Config{Driver: drv, Snapshots: d.snapshots, Logger: d.log, Upstream: upstream, Deny: d.cfg.NetworkDeny, Roots: roots, Token: d.tokens.Token, Warm: warm})
 	if err != nil {
 		return err
 	}
@@ -152,7 +155,7 @@ func (d *Daemon) setPublic(plain, secure net.Listener) {
 		}
 	}
 	d.mu.Lock()
-	d.public = u
+	d.public, d.address = u, "http://"+plain.Addr().String()
 	d.mu.Unlock()
 }
 
@@ -162,6 +165,13 @@ func withPort(name string, ln net.Listener, usual int) string {
 		return fmt.Sprintf("%s:%d", name, tcp.Port)
 	}
 	return name
+}
+
+// publicURL is where clients reach the API.
+func (d *Daemon) publicURL() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.cfg.PublicURL, d.address)
 }
 
 func (d *Daemon) previewURL(subdomain string) string {

@@ -342,3 +342,52 @@ func TestServerDeniesHosts(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 }
+
+// A request to a rule's proxy brings where it was to go and who sends it.
+func TestForward(t *testing.T) {
+	w := newWeb(t, `{"allow":{"api.test":[{"match":{"method":["GET","POST"]},"forwardURL":"https://proxy.test/hook/"},{"match":{"method":["PUT"]},"forwardURL":"https://inner.test"}]}}`, func(c *Config) {
+		c.Token = func(audience string) (string, error) { return "token for " + audience, nil }
+	})
+	w.origin("93.0.0.1", hello200, "api.test")
+	w.origin("93.0.0.9", func(rw http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(rw, "%s %s %s", r.Host, r.RequestURI, b)
+	}, "proxy.test")
+	w.record(t, "inner.test. 60 IN A 10.0.0.5")
+	w.requests()
+	c := w.client("93.0.0.1", true)
+	res, body := w.do(c, "POST", "https://api.test/a/../b?q=1", func(r *http.Request) {
+		r.Body = io.NopCloser(strings.NewReader("body"))
+		r.Header.Set("Vercel-Forwarded-Host", "spoofed")
+		r.Header.Set("Vercel-Sandbox-Oidc-Token", "spoofed")
+	})
+	if res.StatusCode != 200 || body != "proxy.test /hook/b?q=1 body" {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	seen := w.requests()
+	if len(seen) != 1 {
+		t.Fatalf("%d requests", len(seen))
+	}
+	for k, want := range map[string]string{
+		"Vercel-Forwarded-Host": "api.test", "Vercel-Forwarded-Scheme": "https", "Vercel-Forwarded-Port": "443",
+		"Vercel-Forwarded-Path": "/b?q=1", "Vercel-Sandbox-Oidc-Token": "token for https://proxy.test/hook",
+	} {
+		if got := seen[0].Header[k]; len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %q, want %q", k, got, want)
+		}
+	}
+	if n := w.dialled("93.0.0.1:443"); n != 0 {
+		t.Errorf("the destination was dialled %d times", n)
+	}
+	if res, body := w.do(c, "GET", "http://api.test/", nil); res.StatusCode != 200 || body != "proxy.test /hook/ " {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	// A proxy at a private address needs an entry of subnets.allow.
+	if res, body := w.do(c, "PUT", "https://api.test/", nil); res.StatusCode != 502 || !strings.Contains(body, "private range") {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	// What no rule takes goes where it was to go.
+	if res, body := w.do(c, "DELETE", "https://api.test/x", nil); res.StatusCode != 200 || body != "hello api.test /X" {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+}

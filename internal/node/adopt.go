@@ -69,6 +69,7 @@ func (n *node) Adopt(ctx context.Context, spec Spec, state json.RawMessage) (_ M
 	if err := m.agent.Takeover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("take over agent of machine %s: %w", m.ID(), err), m.Stop(context.WithoutCancel(ctx)))
 	}
+	m.identify(spec.Identity)
 	if err := m.SetPolicy(ctx, spec.Policy); err != nil { // for what the guest needs of it
 		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
+	"github.com/glovebox-dev/glovebox/internal/oidc"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
@@ -33,6 +34,9 @@ type Config struct {
 	// Roots verify the destinations of connections that policies open; nil:
 	// those of the system.
 	Roots *x509.CertPool
+	// Token signs what requests to the proxies of policies carry; nil: nothing
+	// can be forwarded.
+	Token func(id oidc.Identity, audience string) (string, error)
 	// MaxVCPUs one sandbox may ask for; 0: twice the host's CPUs, at least 4.
 	MaxVCPUs int
 	// ReserveBytes of the host's memory that no new machine may touch; 0: a
@@ -115,6 +119,7 @@ func (n *node) Start(ctx context.Context, spec Spec) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.identify(spec.Identity)
 	if err := m.SetPolicy(ctx, spec.Policy); err != nil {
 		return nil, errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest"
 	"github.com/glovebox-dev/glovebox/internal/intercept"
 	"github.com/glovebox-dev/glovebox/internal/netstack"
+	"github.com/glovebox-dev/glovebox/internal/oidc"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
@@ -45,6 +46,7 @@ type machine struct {
 	agent *guest.Conn
 	made  map[string][]byte // by us, see made; never changed
 	env   map[string]string // see Env; never changed
+	ident oidc.Identity
 
 	trusting sync.Mutex // held while the CA is installed; before mu
 }
@@ -86,7 +88,7 @@ func (n *node) boot(ctx context.Context, sz size) (_ *machine, err error) {
 
 // connect puts a network on the cable of a machine, and reaches its agent.
 func (n *node) connect(ctx context.Context, m *machine, policy egress.Policy) (err error) {
-	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, CA: m.ca, Roots: n.cfg.Roots, Upstream: n.cfg.Upstream, Deny: n.cfg.Deny, Hostname: Hostname, Logger: n.cfg.Logger})
+	m.net, err = netstack.New(netstack.Config{Cable: m.Cable(), Policy: policy, CA: m.ca, Roots: n.cfg.Roots, Token: n.tokens(m), Upstream: n.cfg.Upstream, Deny: n.cfg.Deny, Hostname: Hostname, Logger: n.cfg.Logger})
 	go n.watch(m)
 	if err != nil {
 		return fmt.Errorf("network of machine %s: %w", m.ID(), err)
@@ -259,6 +261,25 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, err
 	}
 	return m.net.Count(c), nil
+}
+
+// tokens signs for whoever holds m.
+func (n *node) tokens(m *machine) func(string) (string, error) {
+	if n.cfg.Token == nil {
+		return nil
+	}
+	return func(audience string) (string, error) {
+		m.mu.Lock()
+		id := m.ident
+		m.mu.Unlock()
+		return n.cfg.Token(id, audience)
+	}
+}
+
+func (m *machine) identify(id oidc.Identity) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ident = id
 }
 
 func (m *machine) SetPolicy(ctx context.Context, p egress.Policy) error {

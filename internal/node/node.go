@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/guest"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/oidc"
 	"github.com/glovebox-dev/glovebox/internal/snapshot"
 )
 
@@ -34,6 +35,8 @@ type Spec struct {
 	MemoryBytes int64
 	DiskBytes   int64
 	Policy      egress.Policy
+	// Identity is whom requests tell of that a policy forwards.
+	Identity oidc.Identity
 }
 
 // Capacity is what a node can give.

@@ -62,17 +62,19 @@ func (c *call) describe() error {
 // operations describes each route; a test compares them.
 func operations() map[string]openapi.Operation {
 	table := map[string]openapi.Operation{
-		"GET /healthz":               {ID: "health", Summary: "Whether sandboxes can be made; 503 until then", Answer: Health{}, Open: true},
-		"GET /health":                {ID: "alive", Summary: "Whether the server answers", Answer: Health{}, Open: true},
-		"GET " + descriptionPath:     {ID: "describe", Summary: "This document", AnswerType: "application/json", Open: true},
-		"GET " + interactivePath:     {ID: "terminal", Summary: "The WebSocket of a terminal: a text frame of TerminalStart, then its bytes both ways, TerminalResize, and TerminalExit at the end", Query: []openapi.Param{{Name: "token", About: "Of the call that opened it; works once"}}, Status: http.StatusSwitchingProtocols, Open: true},
-		"GET /v1/status":             {ID: "status", Summary: "What the server has and uses", Answer: api.Status{}},
-		"GET /v1/disk":               {ID: "diskUse", Summary: "What takes up the server's disk; for a token of all projects", Answer: api.DiskUse{}},
-		"POST /v1/prune":             {ID: "prune", Summary: "Remove what nothing needs; for a token of all projects", Body: api.PruneRequest{}, Answer: api.PruneResponse{}},
-		"GET /v2/user":               {ID: "getUser", Summary: "The one user that there is", Answer: userResponse{}},
-		"GET /v2/teams":              {ID: "listTeams", Summary: "The one team that there is", Answer: teamsResponse{}},
-		"GET /v2/teams/{team}":       {ID: "getTeam", Summary: "A team of any name", Answer: accountTeam{}},
-		"GET /v2/projects/{project}": {ID: "getProject", Summary: "A project that the token may use", Answer: accountProject{}},
+		"GET /healthz":                          {ID: "health", Summary: "Whether sandboxes can be made; 503 until then", Answer: Health{}, Open: true},
+		"GET /health":                           {ID: "alive", Summary: "Whether the server answers", Answer: Health{}, Open: true},
+		"GET /.well-known/jwks":                 {ID: "jwks", Summary: "The keys that verify the tokens of forwarded requests", AnswerType: "application/json", Open: true},
+		"GET /.well-known/openid-configuration": {ID: "openIDConfiguration", Summary: "The issuer of those tokens, and where its keys are", AnswerType: "application/json", Open: true},
+		"GET " + descriptionPath:                {ID: "describe", Summary: "This document", AnswerType: "application/json", Open: true},
+		"GET " + interactivePath:                {ID: "terminal", Summary: "The WebSocket of a terminal: a text frame of TerminalStart, then its bytes both ways, TerminalResize, and TerminalExit at the end", Query: []openapi.Param{{Name: "token", About: "Of the call that opened it; works once"}}, Status: http.StatusSwitchingProtocols, Open: true},
+		"GET /v1/status":                        {ID: "status", Summary: "What the server has and uses", Answer: api.Status{}},
+		"GET /v1/disk":                          {ID: "diskUse", Summary: "What takes up the server's disk; for a token of all projects", Answer: api.DiskUse{}},
+		"POST /v1/prune":                        {ID: "prune", Summary: "Remove what nothing needs; for a token of all projects", Body: api.PruneRequest{}, Answer: api.PruneResponse{}},
+		"GET /v2/user":                          {ID: "getUser", Summary: "The one user that there is", Answer: userResponse{}},
+		"GET /v2/teams":                         {ID: "listTeams", Summary: "The one team that there is", Answer: teamsResponse{}},
+		"GET /v2/teams/{team}":                  {ID: "getTeam", Summary: "A team of any name", Answer: accountTeam{}},
+		"GET /v2/projects/{project}":            {ID: "getProject", Summary: "A project that the token may use", Answer: accountProject{}},
 		"POST /v11/projects": {ID: "createProject", Summary: "A project, which is made on first use", Body: struct {
 			Name string `json:"name"`
 		}{}, Answer: accountProject{}},

@@ -15,6 +15,8 @@ func routes() []route {
 		{method: get, path: "/healthz", handle: (*call).healthz, open: true},
 		{method: get, path: "/health", handle: (*call).alive, open: true},
 		{method: get, path: descriptionPath, handle: (*call).describe, open: true},
+		{method: get, path: "/.well-known/jwks", handle: (*call).jwks, open: true},
+		{method: get, path: "/.well-known/openid-configuration", handle: (*call).openIDConfiguration, open: true},
 		{method: get, path: interactivePath, handle: (*call).terminal, open: true},
 		{method: get, path: "/v1/status", handle: (*call).status},
 		{method: get, path: "/v1/disk", handle: (*call).diskUse},

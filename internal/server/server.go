@@ -45,6 +45,9 @@ type Config struct {
 	// PublicURL is where clients reach this server, such as
 	// "https://glovebox.example.com"; "" is the address of each request.
 	PublicURL string
+	// Tokens publishes how the tokens of forwarded requests are verified; nil:
+	// this server signs none.
+	Tokens Tokens
 	// IsPreviewHost tells the hosts whose requests go to Preview, whatever
 	// their path; nil for none.
 	IsPreviewHost func(host string) bool
@@ -57,6 +60,12 @@ type Config struct {
 	MaxRequests int
 	// Grace is how long Serve waits at its end for calls in progress; 0 is 10 s.
 	Grace time.Duration
+}
+
+// Tokens are documents in JSON.
+type Tokens interface {
+	JWKS() ([]byte, error)
+	Configuration() ([]byte, error)
 }
 
 // Health is the body of /healthz.
@@ -85,6 +94,7 @@ type Server struct {
 	maxBody   int64
 	grace     time.Duration
 	router    *router
+	tokens    Tokens
 
 	previews previewGate
 	slots    chan struct{} // one for each call in progress
@@ -104,7 +114,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		control: cfg.Control, log: cfg.Logger, health: cfg.Health, local: cfg.LocalToken, publicURL: cfg.PublicURL,
-		isPreview: cfg.IsPreviewHost, preview: cfg.Preview, tls: cfg.TLS,
+		isPreview: cfg.IsPreviewHost, preview: cfg.Preview, tls: cfg.TLS, tokens: cfg.Tokens,
 		maxBody: cfg.MaxBody, grace: cfg.Grace,
 		prefix: api.NewID("")[:8],
 	}

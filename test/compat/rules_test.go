@@ -19,6 +19,7 @@ func TestRules(t *testing.T) {
 		o.Name("plain.test", "93.184.1.1", "93.184.1.2")
 		o.Name("other.test", "93.184.1.2")
 		o.Name("forbidden.test", "93.184.1.1")
+		o.Name("proxy.test", "93.184.1.3")
 		server := testserver.Start(t, "--egress-ca-file", o.CAFile(t))
 		result := run("outside/rules.test.mjs", append(os.Environ(), "GLOVEBOX_URL="+server.URL, "GLOVEBOX_TOKEN="+server.Token))
 		t.Logf("%s", result.output)

@@ -1,7 +1,9 @@
 // sandbox.domain(port) builds an address of the platform out of a route's
 // subdomain, while the route itself holds the address that our server gave.
-// The one expression is replaced when a module that holds it is loaded,
+// The expression is replaced when a module that holds it is loaded,
 // whether the client is used as installed or inside a bundle.
+
+import { holdsIssuer, replaceIssuer } from "./issuer.mjs";
 
 const MARK = ".vercel.run";
 const TEMPLATE = /`https:\/\/\$\{\s*([\w$]+)\.subdomain\s*\}\.vercel\.run`/g;
@@ -13,16 +15,20 @@ const CONCAT = /(["'])https:\/\/\1\.concat\(([\w$]+)\.subdomain,\s*(["'])\.verce
  */
 export function rewriteDomain(source) {
   if (source === null || source === undefined) return source;
-  if (typeof source === "string") return source.includes(MARK) ? replace(source) : source;
+  if (typeof source === "string") return holds(source) ? replace(source) : source;
   const bytes = ArrayBuffer.isView(source)
     ? Buffer.from(source.buffer, source.byteOffset, source.byteLength)
     : Buffer.from(source);
-  return bytes.includes(MARK) ? replace(bytes.toString("utf8")) : source;
+  return holds(bytes) ? replace(bytes.toString("utf8")) : source;
+}
+
+function holds(source) {
+  return source.includes(MARK) || holdsIssuer(source);
 }
 
 function replace(text) {
   // The space keeps a keyword before a template literal apart from the name.
-  return text.replace(TEMPLATE, " $1.url").replace(CONCAT, "$2.url");
+  return replaceIssuer(text.replace(TEMPLATE, " $1.url").replace(CONCAT, "$2.url"));
 }
 
 /** Loader hook for module.register; runs in the loader's own thread. */

@@ -3,6 +3,7 @@
 
 import assert from "node:assert/strict";
 import { Sandbox } from "@vercel/sandbox";
+import { defineSandboxProxy } from "@vercel/sandbox/proxy";
 import { describe, test } from "node:test";
 import { api, newSandbox, rejectsWith, sessionPath, sh, sharedSandbox, uniqueName } from "../support/client.mjs";
 
@@ -123,4 +124,31 @@ test("a persistent sandbox keeps its rules, and its bundle does not grow", async
     assert.equal(stdout.split("\n")[0], first[0]);
     assert.ok(stdout.includes(bearer), stdout + stderr);
   }
+});
+
+test("forwarded requests are what defineSandboxProxy takes", async (t) => {
+  const networkPolicy = { allow: { "api.test": [{ forwardURL: "https://proxy.test/echo" }] } };
+  const sandbox = await newSandbox(t, { networkPolicy });
+  const { stdout, stderr } = await sh(sandbox, "curl -sS -X POST -d hello 'https://api.test/a/b?q=1'");
+  const got = JSON.parse(stdout || stderr);
+  assert.equal(got.host, "proxy.test");
+  const request = (headers) => new Request(`https://${got.host}${got.uri}`, { method: got.method, headers, body: got.body });
+  const seen = [];
+  const proxy = defineSandboxProxy(async (original, meta) => {
+    seen.push({ url: original.url, body: await original.text(), meta });
+    return new Response("taken");
+  });
+  const headers = new Headers(Object.entries(got.headers).map(([k, v]) => [k, v[0]]));
+  assert.equal(await (await proxy(request(headers))).text(), "taken");
+  assert.equal(seen[0].url, "https://api.test/a/b?q=1");
+  assert.equal(seen[0].body, "hello");
+  assert.equal(seen[0].meta.sandboxName, sandbox.name);
+  assert.equal(seen[0].meta.projectId, "default");
+  // Neither for another address, nor when it was changed.
+  const elsewhere = new Request(`https://evil.test${got.uri}`, { method: got.method, headers, body: got.body });
+  assert.equal((await proxy(elsewhere)).status, 403);
+  const token = headers.get("vercel-sandbox-oidc-token");
+  headers.set("vercel-sandbox-oidc-token", `${token.slice(0, -8)}AAAAAAAA`);
+  assert.equal((await proxy(request(headers))).status, 403);
+  assert.equal(seen.length, 1);
 });
