@@ -29,6 +29,13 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == outsideCommand {
+		if err := serveOutside(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: serve outside:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	opts, err := parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,18 @@ import (
 
 	"github.com/glovebox-dev/glovebox/test/testserver"
 )
+
+// The test binary is what serves an outside, as the bench is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == outsideCommand {
+		if err := serveOutside(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // smokeOptions measure little, beside those peers that are on this machine.
 func smokeOptions(t *testing.T, only string) options {
@@ -54,7 +67,7 @@ func assertNothingLeft(t *testing.T, o options) {
 }
 
 func TestSmoke(t *testing.T) {
-	o := smokeOptions(t, "^(create|oneshot|exec|write|read|memory|preview)$")
+	o := smokeOptions(t, "^(create|oneshot|exec|write|read|memory|preview|connect)$")
 	before := testserver.Measure(t, o.bin, o.tmp)
 	var out strings.Builder
 	if err := run(t.Context(), o, &out); err != nil {
@@ -64,8 +77,8 @@ func TestSmoke(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if len(rep.Results) != 7 {
-		t.Errorf("%d results, want 7", len(rep.Results))
+	if len(rep.Results) != 8 {
+		t.Errorf("%d results, want 8", len(rep.Results))
 	}
 	for _, r := range rep.Results {
 		for _, row := range r.Rows {

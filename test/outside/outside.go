@@ -51,15 +51,25 @@ func Run(t *testing.T, f func(t *testing.T, o *Net)) {
 		again(t)
 		return
 	}
+	o, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(t, o)
+}
+
+// Open makes the outside of this process, which must have a network namespace
+// of its own. It lives as long as the process.
+func Open() (*Net, error) {
 	o := &Net{calls: make(chan func()), records: map[string][]string{}, turn: map[string]int{}}
 	var err error
 	if o.ca, err = newAuthority(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := o.build(); err != nil {
-		t.Fatalf("build the outside: %v", err)
+		return nil, fmt.Errorf("build the outside: %w", err)
 	}
-	f(t, o)
+	return o, nil
 }
 
 // again runs the test in a process with a network namespace of its own.

@@ -12,6 +12,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -75,10 +76,28 @@ func (o *Net) serve() error {
 	return nil
 }
 
-// answer says who was asked for what: below /echo all of it, and for a Git
+// zeros answers with as many bytes as size says.
+func zeros(w http.ResponseWriter, size string) {
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Length", size)
+	for piece := make([]byte, 256<<10); n > 0; n -= int64(len(piece)) {
+		if _, err := w.Write(piece[:min(n, int64(len(piece)))]); err != nil {
+			return
+		}
+	}
+}
+
+// answer says who was asked for what: below /echo all of it, /zeros/N is N bytes, and for a Git
 // client that has the password a repository with one branch.
 func answer(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case strings.HasPrefix(r.URL.Path, "/zeros/"):
+		zeros(w, strings.TrimPrefix(r.URL.Path, "/zeros/"))
+		return
 	case strings.HasPrefix(r.URL.Path, "/echo"):
 		body, _ := io.ReadAll(r.Body)
 		_ = json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "host": r.Host, "uri": r.RequestURI, "proto": r.Proto, "headers": r.Header, "body": string(body)})

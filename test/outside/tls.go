@@ -62,8 +62,13 @@ func (a *authority) certificate(h *tls.ClientHelloInfo) (*tls.Certificate, error
 func (o *Net) CAFile(t testing.TB) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "outside.pem")
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.ca.cert.Raw}), 0o600); err != nil {
+	if err := os.WriteFile(name, o.Authority(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return name
+}
+
+// Authority is the certificate, in PEM, of who signs those of the outside.
+func (o *Net) Authority() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.ca.cert.Raw})
 }
