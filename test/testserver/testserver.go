@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -165,14 +166,19 @@ func (s *Server) Restart(t testing.TB) {
 	s.launch(t)
 }
 
+// freeAddr is an address with a free port, of those that the host does not
+// give to outgoing connections: it must be free again after a restart.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+mathrand.IntN(20_000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port from 10000 to 30000")
+	return ""
 }
 
 // seed gives the data directory the images that `make image` made.
