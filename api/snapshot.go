@@ -41,6 +41,23 @@ type CreateSnapshotResponse struct {
 	Session  Session  `json:"session"`
 }
 
+// MaxSnapshotChanges is how many changes one answer lists at most.
+const MaxSnapshotChanges = 100_000
+
+// SnapshotChange is a name that is not the same in two snapshots.
+type SnapshotChange struct {
+	Kind string `json:"kind"` // added, changed or deleted
+	Path string `json:"path"` // invalid UTF-8 becomes U+FFFD
+	Dir  bool   `json:"dir,omitempty"`
+}
+
+// SnapshotDiff answers GET …/snapshots/{id}/diff?with=ID, an extension.
+type SnapshotDiff struct {
+	Changes []SnapshotChange `json:"changes"`
+	// Omitted changes follow these, but for the bound on one answer.
+	Omitted int `json:"omitted,omitempty"`
+}
+
 // SnapshotResponse answers GET and DELETE of a snapshot.
 type SnapshotResponse struct {
 	Snapshot Snapshot `json:"snapshot"`

@@ -51,6 +51,17 @@ func (c *Client) DeleteSnapshot(ctx context.Context, id string) (api.Snapshot, e
 	return c.oneSnapshot(ctx, http.MethodDelete, id, "delete snapshot")
 }
 
+// DiffSnapshots tells what is different in the snapshot with from the snapshot
+// id.
+func (c *Client) DiffSnapshots(ctx context.Context, id, with string) (api.SnapshotDiff, error) {
+	var out api.SnapshotDiff
+	if id == "" || with == "" {
+		return out, errors.New("compare snapshots: an id is empty")
+	}
+	r := request{method: http.MethodGet, path: append(snapshotPath(id), "diff"), query: url.Values{"with": {with}}, repeatable: true}
+	return out, wrap(c.call(ctx, r, &out), "compare snapshots %s and %s", id, with)
+}
+
 func (c *Client) oneSnapshot(ctx context.Context, method, id, what string) (api.Snapshot, error) {
 	var out api.SnapshotResponse
 	if id == "" {

@@ -15,7 +15,7 @@ import (
 func (a *app) snapshotCommand() *cobra.Command {
 	return group("snapshot", "Kept disks of sandboxes",
 		a.snapshotCreateCommand(), a.snapshotLsCommand(), a.snapshotGetCommand(),
-		a.snapshotTreeCommand(), a.snapshotRestoreCommand(), a.snapshotRmCommand())
+		a.snapshotDiffCommand(), a.snapshotTreeCommand(), a.snapshotRestoreCommand(), a.snapshotRmCommand())
 }
 
 func (a *app) snapshotCreateCommand() *cobra.Command {

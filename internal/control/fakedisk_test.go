@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -102,6 +103,27 @@ func (n *fakeNode) MergeLayers(_ context.Context, _, layers []image.Layer) (imag
 	n.disks.merges++
 	n.disks.mu.Unlock()
 	return n.disks.add(disk), nil
+}
+
+// DiffLayers knows files that were added.
+func (n *fakeNode) DiffLayers(_ context.Context, a, b []image.Layer, yield func(snapshot.Change) error) error {
+	old, err := n.disks.top(a)
+	if err != nil {
+		return fmt.Errorf("%w: %w", snapshot.ErrNotFound, err)
+	}
+	disk, err := n.disks.top(b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", snapshot.ErrNotFound, err)
+	}
+	for _, p := range slices.Sorted(maps.Keys(disk.files)) {
+		if _, ok := old.files[p]; ok {
+			continue
+		}
+		if err := yield(snapshot.Change{Kind: snapshot.Added, Path: p}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *fakeNode) PruneLayers(_ context.Context, keep func(string) bool, dryRun bool) (removed []snapshot.Removed, err error) {

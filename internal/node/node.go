@@ -96,6 +96,9 @@ type Node interface {
 	// which stand on base (the image's, and perhaps further ones), for chains
 	// that grow too long.
 	MergeLayers(ctx context.Context, base, layers []image.Layer) (image.Layer, error)
+	// DiffLayers calls yield for what is different in stack b from stack a,
+	// each with the image's layers, bottom first.
+	DiffLayers(ctx context.Context, a, b []image.Layer, yield func(snapshot.Change) error) error
 	// PruneLayers removes the layers of snapshots for which keep says false
 	// and that no running machine uses, and returns them; a dry run only tells.
 	// A layer that SaveDisk or MergeLayers has just returned stays for some

@@ -85,6 +85,19 @@ func (n *node) MergeLayers(ctx context.Context, base, layers []image.Layer) (ima
 	return n.cfg.Snapshots.Merge(ctx, base, layers)
 }
 
+func (n *node) DiffLayers(ctx context.Context, a, b []image.Layer, yield func(snapshot.Change) error) (err error) {
+	if n.cfg.Snapshots == nil {
+		return errNoSnapshots
+	}
+	if a, err = n.located(a); err != nil {
+		return err
+	}
+	if b, err = n.located(b); err != nil {
+		return err
+	}
+	return n.cfg.Snapshots.Diff(ctx, a, b, yield)
+}
+
 // located finds the files of layers that are known by their digests alone.
 func (n *node) located(layers []image.Layer) ([]image.Layer, error) {
 	out := slices.Clone(layers)

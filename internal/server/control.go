@@ -52,6 +52,8 @@ type Project interface {
 	ListSnapshots(ctx context.Context, q api.ListSnapshotsQuery) (*api.SnapshotsPage, error)
 	SnapshotTree(ctx context.Context, q api.SnapshotTreeQuery) (*api.SnapshotTree, error)
 	DeleteSnapshot(ctx context.Context, id string) (*api.Snapshot, error)
+	// DiffSnapshots tells what is different in the second from the first.
+	DiffSnapshots(ctx context.Context, id, with string) (*api.SnapshotDiff, error)
 
 	GetDrive(ctx context.Context, nameOrID string) (*api.Drive, error)
 	CreateDrive(ctx context.Context, name string, req api.CreateDriveRequest) (drive *api.Drive, made bool, err error)

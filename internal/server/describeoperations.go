@@ -79,8 +79,9 @@ func snapshotOperations(base string) map[string]openapi.Operation {
 		"GET " + snapshots + "/tree": {ID: "snapshotTree", Summary: "Ancestors (desc) or descendants (asc) of a snapshot", Answer: api.SnapshotTree{}, Query: []openapi.Param{
 			{Name: "snapshotId", About: "Where to start"}, {Name: "limit", About: "1–50", Integer: true}, orderParam,
 		}},
-		"GET " + snapshots + "/{snapshot}":    {ID: "getSnapshot", Summary: "A snapshot, a deleted one too", Answer: api.SnapshotResponse{}},
-		"DELETE " + snapshots + "/{snapshot}": {ID: "deleteSnapshot", Summary: "Delete it; nothing starts from it any more", Answer: api.SnapshotResponse{}},
+		"GET " + snapshots + "/{snapshot}/diff": {ID: "diffSnapshots", Summary: "What is different in another snapshot", Query: []openapi.Param{{Name: "with", About: "the snapshot to compare with"}}, Answer: api.SnapshotDiff{}},
+		"GET " + snapshots + "/{snapshot}":      {ID: "getSnapshot", Summary: "A snapshot, a deleted one too", Answer: api.SnapshotResponse{}},
+		"DELETE " + snapshots + "/{snapshot}":   {ID: "deleteSnapshot", Summary: "Delete it; nothing starts from it any more", Answer: api.SnapshotResponse{}},
 	}
 }
 

@@ -63,6 +63,7 @@ func routes() []route {
 			{method: post, path: session + "/snapshot", handle: (*call).createSnapshot, starts: true},
 			{method: get, path: base + "/snapshots", handle: (*call).listSnapshots},
 			{method: get, path: base + "/snapshots/tree", handle: (*call).snapshotTree},
+			{method: get, path: base + "/snapshots/{snapshot}/diff", handle: (*call).diffSnapshots},
 			{method: get, path: base + "/snapshots/{snapshot}", handle: (*call).getSnapshot},
 			{method: del, path: base + "/snapshots/{snapshot}", handle: (*call).deleteSnapshot},
 			{method: get, path: base + "/drives", handle: (*call).listDrives},

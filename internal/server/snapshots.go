@@ -72,6 +72,18 @@ func (c *call) getSnapshot() error {
 	return c.okSnapshot(p.GetSnapshot(c.r.Context(), id))
 }
 
+func (c *call) diffSnapshots() error {
+	with := c.r.URL.Query().Get("with")
+	if with == "" {
+		return api.BadRequest("query with: is missing; name the snapshot to compare with")
+	}
+	p, id, err := c.snapshot()
+	if err != nil {
+		return err
+	}
+	return c.ok(p.DiffSnapshots(c.r.Context(), id, with))
+}
+
 func (c *call) deleteSnapshot() error {
 	p, id, err := c.snapshot()
 	if err != nil {

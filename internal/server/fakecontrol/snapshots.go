@@ -53,6 +53,16 @@ func (p *Project) GetSnapshot(_ context.Context, id string) (*api.Snapshot, erro
 	return &out, nil
 }
 
+// DiffSnapshots finds one file.
+func (p *Project) DiffSnapshots(ctx context.Context, id, with string) (*api.SnapshotDiff, error) {
+	for _, id := range []string{id, with} {
+		if _, err := p.GetSnapshot(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return &api.SnapshotDiff{Changes: []api.SnapshotChange{{Kind: "added", Path: "/f"}}}, nil
+}
+
 // DeleteSnapshot marks it.
 func (p *Project) DeleteSnapshot(ctx context.Context, id string) (*api.Snapshot, error) {
 	p.mu.Lock()
