@@ -81,6 +81,14 @@ try: a = socket.gethostbyname('allowed.test')
 except OSError: a = '93.184.0.1'
 tls(a, None)`,
 		log: []string{`(server name|deny-all)`}},
+	{name: "another host's name in a request to an allowed address", script: `
+for r in (b'GET / HTTP/1.1\r\nHost: blocked.test\r\n\r\n', b'GET http://blocked.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n', b'GET / HTTP/1.1\r\nHost: allowed.test\r\nHost: blocked.test\r\n\r\n', b'\r\nGET / HTTP/1.1\r\nhost:blocked.test\r\n\r\n'):
+    try:
+        s = socket.create_connection(('allowed.test', 80)); s.sendall(r); got = s.recv(4096)
+        if b'OUTSIDE' in got: leak(r, got)
+        print(got[:60])
+    except OSError as e: print(e)`,
+		log: []string{`\S+ .*(blocked\.test|allowed\.test)`}},
 	{name: "an allowed name that leads to private addresses", script: `
 for i in range(12):
     for p in (80, 8099):
