@@ -67,7 +67,7 @@ func assertNothingLeft(t *testing.T, o options) {
 }
 
 func TestSmoke(t *testing.T) {
-	o := smokeOptions(t, "^(create|oneshot|exec|write|read|memory|preview|connect)$")
+	o := smokeOptions(t, "^(create|oneshot|exec|write|read|memory|preview|connect|state)$")
 	before := testserver.Measure(t, o.bin, o.tmp)
 	var out strings.Builder
 	if err := run(t.Context(), o, &out); err != nil {
@@ -77,8 +77,8 @@ func TestSmoke(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if len(rep.Results) != 8 {
-		t.Errorf("%d results, want 8", len(rep.Results))
+	if len(rep.Results) != 9 {
+		t.Errorf("%d results, want 9", len(rep.Results))
 	}
 	for _, r := range rep.Results {
 		for _, row := range r.Rows {
