@@ -3,6 +3,7 @@ package netstack
 import (
 	"io"
 	"net"
+	"net/http"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
@@ -133,6 +134,51 @@ func BenchmarkConnectOut(b *testing.B) {
 				roundTrip(b, c)
 				c.Close()
 			}
+		})
+	}
+}
+
+// What a request costs more where its connection is opened.
+func BenchmarkRequest(b *testing.B) {
+	for name, rules := range map[string]string{"passed": `[]`, "opened": `[{"transform":[{"headers":{"x":"y"}}]}]`} {
+		b.Run(name, func(b *testing.B) {
+			w := newWeb(b, `{"allow":{"a.test":`+rules+`}}`, nil)
+			w.origin("93.0.0.1", func(rw http.ResponseWriter, r *http.Request) { _, _ = io.CopyN(rw, zeros{}, r.ContentLength) }, "a.test")
+			get := func(c *http.Client, n int64) {
+				r, err := http.NewRequest("POST", "https://a.test/", io.LimitReader(zeros{}, n))
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.ContentLength = n
+				res, err := c.Do(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, res.Body); err != nil {
+					b.Fatal(err)
+				}
+				res.Body.Close()
+			}
+			b.Run("kept alive", func(b *testing.B) {
+				c := w.client("93.0.0.1", true)
+				for b.Loop() {
+					get(c, 1000)
+				}
+			})
+			b.Run("new connection", func(b *testing.B) {
+				for b.Loop() {
+					c := w.client("93.0.0.1", true)
+					get(c, 1000)
+					c.CloseIdleConnections()
+				}
+			})
+			b.Run("16 MB each way", func(b *testing.B) {
+				c := w.client("93.0.0.1", true)
+				b.SetBytes(32 << 20)
+				for b.Loop() {
+					get(c, 16<<20)
+				}
+			})
 		})
 	}
 }
