@@ -91,12 +91,12 @@ func New(cfg Config) *Proxy {
 	p.forward = p.newTransport(autoHTTP, p.dialForward)
 	p.forward.MaxIdleConnsPerHost, p.forward.IdleConnTimeout = maxUpstream, time.Minute
 	p.reverse = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: transportOf{}, FlushInterval: -1, ErrorLog: errorLog,
+		Rewrite: rewrite, Transport: transportOf{}, FlushInterval: -1, BufferPool: buffers{}, ErrorLog: errorLog,
 		ModifyResponse: p.responded, ErrorHandler: p.failed,
 	}
 	p.server = &http.Server{
 		Handler: http.HandlerFunc(p.serveHTTP), ErrorLog: errorLog, Protocols: new(http.Protocols),
-		ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: 4 << 20, MaxReceiveBufferPerStream: 1 << 20},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, connOf(c))
 		},
@@ -297,6 +297,17 @@ func (q *queue) Close() error {
 
 // Addr implements net.Listener.
 func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
+
+// buffers lends what bodies are copied by.
+type buffers struct{}
+
+var bufferPool = sync.Pool{New: func() any { return new([128 << 10]byte) }}
+
+// Get implements httputil.BufferPool.
+func (buffers) Get() []byte { return bufferPool.Get().(*[128 << 10]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (buffers) Put(b []byte) { bufferPool.Put((*[128 << 10]byte)(b)) }
 
 // debugWriter takes the messages of net/http: what a guest can bring about
 // at will is for debuggers.
