@@ -42,6 +42,20 @@ func (c *fakeClock) blockUntil(n int) {
 	}
 }
 
+// blockUntilDue waits until a timer runs that is due d from now.
+func (c *fakeClock) blockUntilDue(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		for t := range c.timers {
+			if t.at.Equal(c.now.Add(d)) {
+				return
+			}
+		}
+		c.changed.Wait()
+	}
+}
+
 type fakeTimer struct {
 	c  *fakeClock
 	at time.Time

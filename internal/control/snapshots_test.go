@@ -228,7 +228,7 @@ func TestExpiry(t *testing.T) {
 	r.clock.advance(59 * time.Minute)
 	id = r.resume(t, "a").Session.ID
 	r.stop(t, id)
-	r.clock.blockUntil(1)
+	r.clock.blockUntilDue(time.Hour) // what came of the stop has been done
 	r.node.disks.age()
 	r.clock.advance(time.Hour)
 	if got, err := r.GetSnapshot(t.Context(), sn.ID); err != nil || got.Status != api.SnapshotDeleted {
