@@ -18,7 +18,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 export GLOVEBOX_TEST_DATA := $(DATA)
 
-.PHONY: build build-arm64 agent run image test vet bench lint docs clean setup-run setup-test setup-bench
+.PHONY: build build-arm64 agent run image test compat vet bench lint docs clean setup-run setup-test setup-bench
 
 build: agent ## bin/glovebox: static, with the agent inside
 	@$(STAGE) "build bin/glovebox" go build -ldflags '$(LDFLAGS)' -o bin/glovebox ./cmd/glovebox
@@ -42,6 +42,9 @@ run: setup-run build image ## two snippets, each in a sandbox of its own
 
 test: setup-test build image vet ## every test
 	@scripts/test
+
+compat: setup-test build image ## the published client, call by call: docs/compatibility/vercel.md
+	@$(STAGE) "the published client" env GLOVEBOX_WRITE_PAGE=1 go test -count=1 -timeout 20m -run TestPublishedClient ./test/compat
 
 vet: agent
 	@$(STAGE) "gofmt" scripts/gofmt

@@ -1,42 +1,14 @@
 // The published CLI, as its users start it.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { SERVER, TOKEN, uniqueName } from "./support/client.mjs";
+import { readFile, writeFile } from "node:fs/promises";
+import { describe, test } from "node:test";
+import { cliHome } from "./support/cli.mjs";
+import { TOKEN, uniqueName } from "./support/client.mjs";
 
-const CLI = fileURLToPath(new URL("./node_modules/sandbox/bin/sandbox.mjs", import.meta.url));
-const REGISTER = fileURLToPath(new URL("../../compat/vercel/register.mjs", import.meta.url));
 const EXPLICIT = ["--token", TOKEN, "--scope", "any", "--project", "default"];
-let home;
-
-before(async () => {
-  home = await mkdtemp(join(tmpdir(), "sandbox-cli-"));
-});
-after(() => rm(home, { recursive: true }));
-
-/** Runs the CLI with nothing but our server in its environment. */
-function cli(args, env = {}) {
-  const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !/^(VERCEL|GLOVEBOX|NODE|XDG)_/.test(key)));
-  const child = spawn(process.execPath, ["--import", REGISTER, CLI, ...args], {
-    cwd: home,
-    env: { ...clean, HOME: home, NO_COLOR: "1", GLOVEBOX_URL: SERVER, GLOVEBOX_TOKEN: TOKEN, ...env },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  const out = { stdout: "", stderr: "" };
-  for (const name of ["stdout", "stderr"]) child[name].on("data", (chunk) => (out[name] += chunk));
-  return new Promise((resolve) => child.on("close", (code) => resolve({ code, ...out })));
-}
-
-async function ok(args, env) {
-  const result = await cli(args, env);
-  assert.equal(result.code, 0, `sandbox ${args.join(" ")}\n${result.stdout}\n${result.stderr}`);
-  return result;
-}
+const home = cliHome();
+const { run: cli, ok } = home;
 
 describe("sandbox", { concurrency: 2 }, () => {
   test("drives are made, mounted, listed and deleted", async () => {
@@ -60,10 +32,10 @@ describe("sandbox", { concurrency: 2 }, () => {
     assert.equal(run.stdout, "b c /tmp\n");
     assert.match(run.stderr, /err/);
     assert.equal((await ok(["exec", ...EXPLICIT, "--sudo", name, "id", "-u"])).stdout, "0\n");
-    await writeFile(join(home, "up.txt"), "upload");
+    await writeFile(home.in("up.txt"), "upload");
     await ok(["cp", "up.txt", `${name}:/tmp/up.txt`, ...EXPLICIT]);
     await ok(["cp", `${name}:/tmp/up.txt`, "down.txt", ...EXPLICIT]);
-    assert.equal(await readFile(join(home, "down.txt"), "utf8"), "upload");
+    assert.equal(await readFile(home.in("down.txt"), "utf8"), "upload");
     assert.match((await ok(["stop", name, ...EXPLICIT])).stderr, /stopped/i);
     assert.match((await ok(["list", "--all", ...EXPLICIT])).stdout, new RegExp(`${name}.*stopped`));
     await ok(["rm", name, ...EXPLICIT]);

@@ -24,6 +24,8 @@ import (
 const (
 	suiteTimeout = 6 * time.Minute
 	slowTimeout  = 12 * time.Minute
+	// page is written from the results.
+	page = "../../docs/compatibility/vercel.md"
 	// width is how many suites run at once: most of them wait most of the time.
 	width = 4
 	// fdSlack is how many more descriptors an idle server may hold after the
@@ -38,7 +40,7 @@ const (
 
 // first are the suites that sleep longest; alone those that take everything.
 var (
-	first = []string{"ports.test.mjs", "commands.test.mjs", "cli.test.mjs", "files.test.mjs"}
+	first = []string{"ports.test.mjs", "commands.test.mjs", "calls-cli.test.mjs", "calls-cliconfig.test.mjs", "cli.test.mjs", "files.test.mjs"}
 	alone = []string{"limits.test.mjs", "concurrency.test.mjs"}
 )
 
@@ -66,31 +68,36 @@ func TestPublishedClient(t *testing.T) {
 	if err != nil || len(suites) == 0 {
 		t.Fatalf("no suites found: %v", err)
 	}
+	results := t.TempDir()
 	side := slices.DeleteFunc(suites, func(s string) bool { return slices.Contains(alone, s) || slices.Contains(first, s) })
-	report(t, append(slices.Clone(first), side...), env, width)
-	report(t, alone, env, 1)
+	report(t, append(slices.Clone(first), side...), env, results, width)
+	report(t, alone, env, results, 1)
 
+	if !t.Failed() { // what has failed is told already
+		t.Run("the page says what was tested", func(t *testing.T) { checkPage(t, results) })
+	}
 	t.Run("nothing is left in the server", func(t *testing.T) { assertIdle(t, server, before) })
 	t.Run("SIGTERM ends streams in form", func(t *testing.T) { assertStreamsEndInForm(t, server) })
 }
 
-// report runs suites, so many at once, and shows each as a subtest.
-func report(t *testing.T, suites, env []string, width int) {
+// report runs suites, so many at once, shows each as a subtest, and leaves
+// what they say of the client's calls in results.
+func report(t *testing.T, suites, env []string, results string, width int) {
 	t.Helper()
-	results := make([]chan outcome, len(suites))
+	outcomes := make([]chan outcome, len(suites))
 	slots := make(chan struct{}, width)
 	var running sync.WaitGroup
 	for i, suite := range suites {
-		results[i] = make(chan outcome, 1)
+		outcomes[i] = make(chan outcome, 1)
 		running.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			results[i] <- run(suite, env)
+			outcomes[i] <- run(suite, env, results)
 		})
 	}
 	for i, suite := range suites {
 		t.Run(strings.TrimSuffix(suite, ".test.mjs"), func(t *testing.T) {
-			result := <-results[i]
+			result := <-outcomes[i]
 			t.Logf("%s took %v", suite, result.took.Round(time.Second))
 			if result.err != nil {
 				t.Errorf("%s: %v\n%s", suite, result.err, result.output)
@@ -102,14 +109,16 @@ func report(t *testing.T, suites, env []string, width int) {
 
 // run executes one suite in a Node.js of its own, and all that it starts
 // ends with it.
-func run(suite string, env []string) outcome {
+func run(suite string, env []string, results string) outcome {
 	limit := suiteTimeout
 	if os.Getenv("GLOVEBOX_SLOW") == "1" {
 		limit = slowTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "--import", "../../compat/vercel/register.mjs", "--test-reporter=spec", suite)
+	cmd := exec.CommandContext(ctx, "node", "--import", "../../compat/vercel/register.mjs",
+		"--test-reporter=spec", "--test-reporter-destination=stdout",
+		"--test-reporter=./support/results.mjs", "--test-reporter-destination="+filepath.Join(results, filepath.Base(suite)), suite)
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -120,6 +129,18 @@ func run(suite string, env []string) outcome {
 		err = fmt.Errorf("not finished within %v: %w", limit, err)
 	}
 	return outcome{output, err, time.Since(start)}
+}
+
+// checkPage compares the page with what the suites have shown, or writes it
+// where GLOVEBOX_WRITE_PAGE is set, as make compat does.
+func checkPage(t *testing.T, results string) {
+	args := []string{"support/page.mjs", results, page}
+	if os.Getenv("GLOVEBOX_WRITE_PAGE") == "1" {
+		args = append(args, "--write")
+	}
+	if out, err := exec.Command("node", args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // ensureModules installs the pinned packages where `make test` has not.

@@ -22,7 +22,7 @@ func TestRules(t *testing.T) {
 		o.Name("forbidden.test", "93.184.1.1")
 		o.Name("proxy.test", "93.184.1.3")
 		server := testserver.Start(t, "--egress-ca-file", o.CAFile(t))
-		result := run("outside/rules.test.mjs", append(os.Environ(), "GLOVEBOX_URL="+server.URL, "GLOVEBOX_TOKEN="+server.Token))
+		result := run("outside/rules.test.mjs", append(os.Environ(), "GLOVEBOX_URL="+server.URL, "GLOVEBOX_TOKEN="+server.Token), t.TempDir())
 		t.Logf("%s", result.output)
 		if result.err != nil {
 			t.Error(result.err)
