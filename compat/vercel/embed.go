@@ -9,5 +9,5 @@ const Register = "register.mjs"
 
 // Files is everything that Register needs.
 //
-//go:embed package.json register.mjs index.mjs lib/*.mjs
+//go:embed package.json register.mjs index.mjs index.d.ts lib/*.mjs
 var Files embed.FS
