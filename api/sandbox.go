@@ -71,6 +71,46 @@ type CreateSandboxRequest struct {
 	// An addition of Glovebox's; the published client passes fields on that
 	// begin so.
 	PreviewToken string `json:"__previewToken,omitempty"`
+	// StartCommand runs in every session from its start on: the server behind
+	// a preview, say. Another addition.
+	StartCommand *StartCommand `json:"__startCommand,omitempty"`
+	// WakeOnRequest has a request to a preview of the stopped sandbox start
+	// it; it must be persistent. Another addition.
+	WakeOnRequest bool `json:"__wakeOnRequest,omitempty"`
+}
+
+// StartCommand is a command that every session of a sandbox begins with.
+type StartCommand struct {
+	Command string            `json:"command"`
+	Args    []string          `json:"args,omitempty"`
+	Cwd     string            `json:"cwd,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Sudo    bool              `json:"sudo,omitempty"`
+}
+
+// Request is the call that runs it.
+func (s StartCommand) Request() RunCommandRequest {
+	return RunCommandRequest{Command: s.Command, Args: s.Args, Cwd: s.Cwd, Env: s.Env, Sudo: s.Sudo}
+}
+
+// Validate checks the field __startCommand; nil is none.
+func (s *StartCommand) Validate(l Limits) error {
+	if s == nil {
+		return nil
+	}
+	req := s.Request()
+	if _, err := req.Validate(l); err != nil {
+		return BadRequest("field __startCommand: %v", err)
+	}
+	return nil
+}
+
+// View is s without what may be secret.
+func (s *StartCommand) View() *StartCommand {
+	if s == nil {
+		return nil
+	}
+	return &StartCommand{Command: s.Command, Args: s.Args, Cwd: s.Cwd, Sudo: s.Sudo}
 }
 
 // UpdateSandboxRequest is the body of PATCH /v2/sandboxes/{name}: only the
@@ -92,6 +132,10 @@ type UpdateSandboxRequest struct {
 	// PreviewToken replaces the one of the create call; "" makes the previews
 	// public.
 	PreviewToken *string `json:"__previewToken,omitempty"`
+	// StartCommand and WakeOnRequest replace those of the create call; null
+	// is no start command.
+	StartCommand  Nullable[StartCommand] `json:"__startCommand,omitzero"`
+	WakeOnRequest *bool                  `json:"__wakeOnRequest,omitempty"`
 }
 
 // ForkSandboxRequest is the body of POST /v2/sandboxes/{name}/fork: each
@@ -152,6 +196,9 @@ type Sandbox struct {
 	KeepLastSnapshots        *SnapshotRetention `json:"keepLastSnapshots,omitempty"`
 	// PreviewProtected: previews ask for a token.
 	PreviewProtected bool `json:"previewProtected,omitempty"`
+	// StartCommand without the values of its environment.
+	StartCommand  *StartCommand `json:"startCommand,omitempty"`
+	WakeOnRequest bool          `json:"wakeOnRequest,omitempty"`
 }
 
 // Route tells where a port of a sandbox is reached.

@@ -16,7 +16,8 @@ func (a *app) createCommand() *cobra.Command {
 	var snapshot string
 	var k keepFlags
 	var files []string
-	var token string
+	var token, start string
+	var wake bool
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Create a sandbox and print its name",
@@ -39,7 +40,10 @@ glovebox create --image python:3.12-slim --timeout 1h --network deny-all`,
 			if req.SnapshotExpiration, req.KeepLastSnapshots, err = k.values(); err != nil {
 				return err
 			}
-			req.PreviewToken = token
+			req.PreviewToken, req.WakeOnRequest = token, wake
+			if start != "" {
+				req.StartCommand = &api.StartCommand{Command: "sh", Args: []string{"-c", start}}
+			}
 			return a.create(cmd.Context(), req, files)
 		},
 	}
@@ -47,6 +51,8 @@ glovebox create --image python:3.12-slim --timeout 1h --network deny-all`,
 	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing after the stop")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "snapshot to start from, in place of an image")
 	cmd.Flags().StringVar(&token, "preview-token", "", "token that previews ask for, 16 characters or more (default: they are public)")
+	cmd.Flags().StringVar(&start, "start", "", "shell command that every session begins with, such as the server behind a port")
+	cmd.Flags().BoolVar(&wake, "wake", false, "have a request to a port's address start the sandbox when it is stopped")
 	k.register(cmd.Flags())
 	cmd.Flags().StringArrayVar(&files, "file", nil, "SRC[:DST] to put in, a file or directory; repeatable")
 	return cmd

@@ -55,6 +55,8 @@ func (p *Project) check(ctx context.Context, req api.CreateSandboxRequest) (*pla
 		func() error { return api.ValidateTags(req.Tags) },
 		func() (err error) { spec.Mounts, err = p.checkMounts(ctx, req.Mounts); return err },
 		func() error { return api.ValidatePreviewToken(req.PreviewToken) },
+		func() error { return req.StartCommand.Validate(l) },
+		func() error { return validateWake(req.WakeOnRequest, spec.Persistent) },
 		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
 		func() (err error) { spec.KeepLast, err = api.ValidateKeepLast(req.KeepLastSnapshots); return err },
 		func() (err error) { pl.policy, err = parsePolicy(req.NetworkPolicy); return err },
@@ -64,6 +66,7 @@ func (p *Project) check(ctx context.Context, req api.CreateSandboxRequest) (*pla
 		return nil, err
 	}
 	spec.Timeout, spec.PreviewToken = timeout.Milliseconds(), hashPreview(req.PreviewToken)
+	spec.StartCommand, spec.WakeOnRequest = req.StartCommand, req.WakeOnRequest
 	spec.SnapshotExpiration = optional(req.SnapshotExpiration)
 	now := c.now()
 	pl.sandbox = store.Sandbox{

@@ -26,6 +26,7 @@ import (
 type fakeNode struct {
 	programs map[string]func(*fakeProc) int
 	onStart  func(ctx context.Context, m *fakeMachine) error // may be nil
+	listens  func(port int) bool                             // besides 3000; may be nil
 	onAdopt  func(m *fakeMachine, state string) error        // nil: nothing can be taken over
 
 	disks fakeDisks
@@ -370,7 +371,7 @@ func (m *fakeMachine) WriteTar(_ context.Context, dir string, _ guest.User, r io
 }
 
 func (m *fakeMachine) Dial(_ context.Context, port int) (net.Conn, error) {
-	if port != 3000 {
+	if port != 3000 && (m.n.listens == nil || !m.n.listens(port)) {
 		return nil, syscall.ECONNREFUSED
 	}
 	a, b := net.Pipe()

@@ -37,6 +37,7 @@ func (p *Project) ForkSandbox(ctx context.Context, name string, req api.ForkSand
 			return nil, err
 		}
 		pl.sandbox.PreviewToken = src.PreviewToken
+		pl.sandbox.StartCommand, pl.sandbox.WakeOnRequest = src.StartCommand, src.WakeOnRequest && pl.sandbox.Persistent
 		if req.Image == "" {
 			pl.sandbox.Runtime = src.Runtime
 			return p.fork(ctx, src, pl, key)

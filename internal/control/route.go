@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"net"
 	"strings"
@@ -26,9 +25,11 @@ type Route struct {
 	SandboxName string
 	Port        int
 	State       RouteState
-	// Admits tells whether a token opens the port; nil: none is asked for, or
-	// it does not run.
+	// Admits tells whether a token opens the port; nil: none is asked for.
 	Admits func(token string) bool
+	// Wake starts the sandbox and returns the route that then leads there. Nil
+	// unless State is RouteStopped and the sandbox wants that.
+	Wake func(ctx context.Context) (Route, error)
 	// Dial connects to the port; syscall.ECONNREFUSED where nothing listens.
 	// Nil unless State is RouteRunning.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -84,19 +85,15 @@ func (c *Control) Route(ctx context.Context, subdomain string) (Route, error) {
 	subdomain = strings.ToLower(subdomain)
 	c.mu.Lock()
 	t, ok := c.routes[subdomain]
-	var admits func(string) bool
-	if ok && t.s.previewToken != nil {
-		want := *t.s.previewToken
-		admits = func(token string) bool {
-			got := store.HashToken(token)
-			return subtle.ConstantTimeCompare(got[:], want[:]) == 1
-		}
+	var token *store.TokenHash
+	if ok {
+		token = t.s.previewToken
 	}
 	c.mu.Unlock()
 	if ok {
 		if err := t.s.usable(); err == nil {
 			rec, m := t.s.record(), t.s.liveMachine()
-			return Route{SessionID: rec.ID, SandboxName: rec.SandboxName, Port: t.port, State: RouteRunning, Admits: admits, Done: m.Done(),
+			return Route{SessionID: rec.ID, SandboxName: rec.SandboxName, Port: t.port, State: RouteRunning, Admits: admits(token), Done: m.Done(),
 				Dial: func(ctx context.Context) (net.Conn, error) { return m.Dial(ctx, t.port) }}, nil
 		}
 	}
@@ -107,7 +104,10 @@ func (c *Control) Route(ctx context.Context, subdomain string) (Route, error) {
 	if err != nil {
 		return Route{}, internal("find preview", err)
 	}
-	r := Route{SessionID: sb.CurrentSessionID, SandboxName: sb.Name, State: RouteStopped}
+	r := Route{SessionID: sb.CurrentSessionID, SandboxName: sb.Name, State: RouteStopped, Admits: admits(sb.PreviewToken)}
+	if sb.WakeOnRequest && sb.Persistent {
+		r.Wake = func(ctx context.Context) (Route, error) { return c.wake(ctx, sb, subdomain) }
+	}
 	for _, p := range sb.Ports {
 		if p.Subdomain == subdomain {
 			r.Port = p.Port

@@ -36,6 +36,8 @@ type session struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // pumps
 
+	startCommand *api.StartCommand // nil: none
+
 	previewToken *store.TokenHash // guarded by Control.mu
 
 	policyMu sync.Mutex // held while the policy is replaced; before mu
@@ -58,7 +60,7 @@ type session struct {
 func (c *Control) newSession(rec store.Session, img image.Image, spec store.SandboxSpec) *session {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &session{
-		c: c, id: rec.ID, project: rec.Project, sandboxID: rec.SandboxID, image: img, env: maps.Clone(spec.Env), previewToken: spec.PreviewToken,
+		c: c, id: rec.ID, project: rec.Project, sandboxID: rec.SandboxID, image: img, env: maps.Clone(spec.Env), previewToken: spec.PreviewToken, startCommand: spec.StartCommand,
 		started: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 		rec: rec, giveUp: func() {}, commands: map[string]*command{},
 	}

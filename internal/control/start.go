@@ -49,17 +49,18 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 		}
 		return s.failStart(ctx, err)
 	}
+	s.runStartCommand(ctx)
 	return nil
 }
 
-// startError turns an error of the node into what a client sees. A layer that
-// is gone from the server's disk is a conflict: it is of no use to repeat the
-// call, and the sandbox is not to be made anew.
 // identity is whom a session's forwarded requests tell of.
 func identity(rec store.Session) oidc.Identity {
 	return oidc.Identity{Project: rec.Project, SandboxID: rec.SandboxID, SandboxName: rec.SandboxName, SessionID: rec.ID}
 }
 
+// startError turns an error of the node into what a client sees. A layer that
+// is gone from the server's disk is a conflict: it is of no use to repeat the
+// call, and the sandbox is not to be made anew.
 func (s *session) startError(err error) error {
 	if errors.Is(err, snapshot.ErrNotFound) {
 		what := "a drive"

@@ -136,6 +136,12 @@ func (p *Project) planUpdate(ctx context.Context, req api.UpdateSandboxRequest) 
 			}
 			return api.ValidatePreviewToken(*req.PreviewToken)
 		},
+		func() error {
+			if !req.StartCommand.Set || req.StartCommand.Null {
+				return nil
+			}
+			return req.StartCommand.Value.Validate(l)
+		},
 		func() error { return api.ValidateSnapshotExpiration("snapshotExpiration", req.SnapshotExpiration) },
 		func() (err error) {
 			if k := req.KeepLastSnapshots; k.Set && !k.Null {
@@ -176,11 +182,20 @@ func (p *Project) planUpdate(ctx context.Context, req api.UpdateSandboxRequest) 
 		if req.PreviewToken != nil {
 			sb.PreviewToken = hashPreview(*req.PreviewToken)
 		}
+		replace(&sb.WakeOnRequest, req.WakeOnRequest)
+		if s := req.StartCommand; s.Set {
+			if sb.StartCommand = nil; !s.Null {
+				sb.StartCommand = &s.Value
+			}
+		}
 		if req.SnapshotExpiration.IsSet() {
 			sb.SnapshotExpiration = optional(req.SnapshotExpiration)
 		}
 		if req.KeepLastSnapshots.Set {
 			sb.KeepLast = keep
+		}
+		if err := validateWake(sb.WakeOnRequest, sb.Persistent); err != nil {
+			return err
 		}
 		return api.ValidateRegions(sb.Region, sb.FailoverRegions)
 	}, policy, nil

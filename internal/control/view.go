@@ -35,7 +35,7 @@ func (c *Control) sandboxView(sb store.Sandbox) api.Sandbox {
 		CreatedAt: sb.CreatedAt, UpdatedAt: sb.UpdatedAt, CurrentSessionID: sb.CurrentSessionID, CurrentSnapshotID: sb.CurrentSnapshotID,
 		Status: sb.Status, StatusUpdatedAt: sb.StatusUpdatedAt, Cwd: sb.Cwd, Tags: sb.Tags, Mounts: sb.Mounts,
 		SnapshotExpiration: sb.SnapshotExpiration, KeepLastSnapshots: sb.KeepLast,
-		PreviewProtected: sb.PreviewToken != nil,
+		PreviewProtected: sb.PreviewToken != nil, StartCommand: sb.StartCommand.View(), WakeOnRequest: sb.WakeOnRequest,
 	}
 	if s := c.sessionOf(sb.ID); s != nil {
 		if rec := s.record(); rec.ID == sb.CurrentSessionID && rec.Status == api.StatusRunning {

@@ -195,12 +195,22 @@ func (d *Daemon) addPreview(cfg *server.Config) {
 
 func (d *Daemon) previewTarget(ctx context.Context, subdomain string) (preview.Target, error) {
 	r, err := d.control.Route(ctx, subdomain)
+	return d.targetOf(r, err)
+}
+
+// targetOf is a route in the preview's terms.
+func (d *Daemon) targetOf(r control.Route, err error) (preview.Target, error) {
 	var e *api.Error
 	switch {
 	case errors.As(err, &e) && e.Code == api.CodeNotFound:
 		return preview.Target{}, preview.ErrUnknownHost
 	case err != nil:
 		return preview.Target{}, err
+	case r.Wake != nil:
+		return preview.Target{
+			Sandbox: r.SandboxName, Port: r.Port, Admits: r.Admits,
+			Wake: func(ctx context.Context) (preview.Target, error) { return d.targetOf(r.Wake(ctx)) },
+		}, nil
 	case r.State != control.RouteRunning:
 		return preview.Target{}, fmt.Errorf("%w: %s", preview.ErrStopped, r.SandboxName)
 	}

@@ -55,8 +55,11 @@ type Target struct {
 	// syscall.ECONNREFUSED.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Done is closed when the session ends; its kept connections are closed
-	// then. It must not be nil.
+	// then. It must not be nil, unless Wake is set.
 	Done <-chan struct{}
+	// Wake, where not nil, starts the sandbox, which is stopped, and returns
+	// the target that there is then. It is called once the request is admitted.
+	Wake func(ctx context.Context) (Target, error)
 }
 
 // Config describes a Handler.
@@ -115,6 +118,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t.Admits != nil && !admit(w, r, t) {
 		return
 	}
+	if t.Wake != nil {
+		if t, err = t.Wake(r.Context()); err == nil && t.Wake != nil {
+			err = ErrStopped // it stopped again meanwhile
+		}
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
 	if r.Body != nil && r.Body != http.NoBody {
 		// The app may answer before it has read the whole body; without this
 		// an HTTP/1 server would first read the rest. HTTP/2 does it anyway.
@@ -170,6 +182,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return // the client has gone
 	}
 	t := target(r.Context())
+	var refused *api.Error
 	switch {
 	case errors.Is(err, ErrUnknownHost):
 		writeError(w, r, http.StatusNotFound, api.CodeNotFound, "No such preview",
@@ -177,6 +190,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrStopped):
 		writeError(w, r, http.StatusGone, api.CodeSandboxStopped, "Sandbox stopped",
 			fmt.Sprintf("The sandbox behind %s does not run. Start it again, then reload.", clip(r.Host)))
+	case t == nil && errors.As(err, &refused):
+		w.Header().Set("Retry-After", "5")
+		writeError(w, r, http.StatusServiceUnavailable, refused.Code, "Sandbox could not be started", refused.Message)
 	case t == nil:
 		h.log.Error("preview failed", "host", r.Host, "err", err)
 		writeError(w, r, http.StatusInternalServerError, api.CodeInternal, "Preview failed", "The preview could not be looked up. The server's log has the cause.")

@@ -182,6 +182,10 @@ type SandboxSpec struct {
 	Interactive        bool                   `json:"interactive,omitempty"`
 	// PreviewToken is the hash of the token that previews ask for; nil: none.
 	PreviewToken *TokenHash `json:"previewToken,omitempty"`
+	// StartCommand runs in every session from its start on; nil: none.
+	StartCommand *api.StartCommand `json:"startCommand,omitempty"`
+	// WakeOnRequest: a request to a preview starts the sandbox.
+	WakeOnRequest bool `json:"wakeOnRequest,omitempty"`
 }
 
 // Session as stored.

@@ -56,6 +56,24 @@ describe("addresses", { concurrency: 3 }, () => {
     assert.equal((await fetch(url)).status, 200);
   });
 
+  test("a request wakes a sandbox that wants it, with its server", async (t) => {
+    const __startCommand = { command: "python3", args: ["-m", "http.server", "3000"] };
+    const sandbox = await newSandbox(t, { ports: [3000], persistent: true, __startCommand, __wakeOnRequest: true });
+    await sandbox.writeFiles([{ path: "kept.txt", content: Buffer.from("still here") }]);
+    await sandbox.stop();
+    const answers = await Promise.all([1, 2, 3].map(() => fetch(`${sandbox.domain(3000)}/kept.txt`)));
+    for (const answer of answers) {
+      assert.equal(answer.status, 200);
+      assert.equal(await answer.text(), "still here");
+    }
+    const { json } = await api("GET", `/v2/sandboxes/sessions?name=${sandbox.name}`);
+    assert.equal(json.sessions.length, 2);
+    await api("PATCH", `/v2/sandboxes/${sandbox.name}`, { body: { __wakeOnRequest: false } });
+    const woken = (await api("GET", `/v2/sandboxes/${sandbox.name}`)).json.session.id;
+    await api("POST", `/v2/sandboxes/sessions/${woken}/stop`, { body: {} });
+    assert.equal((await fetch(sandbox.domain(3000))).status, 410);
+  });
+
   test("a stopped sandbox's address says that it is over", async (t) => {
     const sandbox = await newSandbox(t, { ports: [3000] });
     await startWeb(sandbox, 3000);
