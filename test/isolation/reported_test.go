@@ -49,7 +49,7 @@ keep = http.client.HTTPConnection('rotate.test')
 for i in range(50):
     ok += urllib.request.urlopen('http://rotate.test/').status == 200
     keep.request('GET', '/'); r = keep.getresponse(); r.read(); ok += r.status == 200
-    c = http.client.HTTPConnection(first); c.request('GET', '/'); ok += c.getresponse().status == 200; c.close()
+    c = http.client.HTTPConnection(first); c.request('GET', '/', headers={'Host': 'rotate.test'}); ok += c.getresponse().status == 200; c.close()
 print(ok)`
 		for _, change := range []string{"", "93.184.9.9"} {
 			if change != "" {
