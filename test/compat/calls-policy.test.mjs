@@ -50,10 +50,12 @@ describe("rules", () => {
   });
 });
 
+// That it takes a forwarded request is in outside/rules.test.mjs, where there is
+// one.
 describe("the client's proxy", () => {
-  test(`[defineSandboxProxy, ${META.join(", ")}] not: it takes tokens of the platform's own issuer alone, and refuses every other request`, async () => {
+  test(`[defineSandboxProxy, ${META.join(", ")}] differs: with compat/vercel it takes tokens of this server's issuer, and refuses all others`, async () => {
     const proxy = defineSandboxProxy(() => assert.fail("handled"), (_, error) => new Response(error.message, { status: 403 }));
-    const token = [{ alg: "RS256" }, { iss: "http://127.0.0.1:7777" }, ""].map((part) => Buffer.from(JSON.stringify(part)).toString("base64url")).join(".");
+    const token = [{ alg: "RS256" }, { iss: "https://issuer.example" }, ""].map((part) => Buffer.from(JSON.stringify(part)).toString("base64url")).join(".");
     const headers = { "vercel-forwarded-host": "a.example", "vercel-forwarded-scheme": "https", "vercel-forwarded-port": "443", "vercel-forwarded-path": "/", "vercel-sandbox-oidc-token": token };
     const answer = await proxy(new Request("http://proxy.example/", { headers }));
     assert.equal(answer.status, 403);
