@@ -79,7 +79,7 @@ func reopenLog(path string, limit int64) (*commandLog, error) {
 		n, err := f.ReadAt(buf, l.size)
 		switch {
 		case l.take(buf[:n]) != nil: // what follows is no log
-			return l, nil
+			return l, nil //nolint:nilerr // see there
 		case errors.Is(err, io.EOF):
 			return l, nil
 		case err != nil:

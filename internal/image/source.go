@@ -165,7 +165,7 @@ func (r *recorder) Read(b []byte) (int, error) {
 
 func (r *recorder) explain(format string, err error) error {
 	switch {
-	case err == nil || err == io.EOF:
+	case err == nil || errors.Is(err, io.EOF):
 		return err
 	case r.err != nil:
 		return r.err

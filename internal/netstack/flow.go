@@ -133,8 +133,8 @@ func (fs *flows) judged(f *flow, judge func() egress.Verdict) egress.Verdict {
 	return f.verdict
 }
 
-// settle runs decide, which may write to f what verdicts are kept with.
-func (fs *flows) settle(f *flow, decide func() error) error {
+// settle runs decide, which may write to a flow what verdicts are kept with.
+func (fs *flows) settle(decide func() error) error {
 	fs.policy.RLock()
 	defer fs.policy.RUnlock()
 	return decide()

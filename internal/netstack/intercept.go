@@ -56,7 +56,7 @@ func (s *Stack) decide(f *flow, what speech) error {
 		}
 	}
 	name := egress.NormalName(what.server)
-	return s.flows.settle(f, func() error {
+	return s.flows.settle(func() error {
 		p := s.judge.Policy()
 		switch {
 		case what.kind == speechTLS:

@@ -124,7 +124,7 @@ func (c *call) recover(rt *route) {
 	if p != http.ErrAbortHandler { //nolint:errorlint // panics are not wrapped
 		c.log.Error("panic in a handler", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
-	if c.w.wrote || p == http.ErrAbortHandler {
+	if c.w.wrote || p == http.ErrAbortHandler { //nolint:errorlint // panics are not wrapped
 		panic(http.ErrAbortHandler)
 	}
 	if rt != nil && rt.starts {

@@ -40,7 +40,7 @@ func decode(b []byte) (nodes []*Node, err error) {
 	}
 	for {
 		n, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nodes, nil
 		}
 		if err != nil {
