@@ -28,10 +28,7 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 	}
 	s.mu.Unlock()
 
-	m, err := s.c.node.Start(ctx, node.Spec{
-		ID: s.id, Image: s.image, Layers: s.layers, Drives: s.nodeDrives(), VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
-		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy, Identity: identity(rec),
-	})
+	m, err := s.c.node.Start(ctx, s.machineSpec(rec, policy))
 	if err != nil {
 		return s.failStart(ctx, s.startError(err))
 	}
@@ -51,6 +48,14 @@ func (s *session) start(ctx context.Context, policy egress.Policy, source *api.S
 	}
 	s.runStartCommand(ctx)
 	return nil
+}
+
+// machineSpec is the machine of a session with this record.
+func (s *session) machineSpec(rec store.Session, policy egress.Policy) node.Spec {
+	return node.Spec{
+		ID: s.id, Image: s.image, Layers: s.layers, Drives: s.nodeDrives(), VCPUs: rec.VCPUs, MemoryBytes: int64(rec.VCPUs) * api.MemoryPerVCPU << 20,
+		DiskBytes: s.c.cfg.Limits.DiskBytes, Policy: policy, Identity: identity(rec),
+	}
 }
 
 // identity is whom a session's forwarded requests tell of.

@@ -76,10 +76,7 @@ func (c *Control) takeOver(ctx context.Context, se store.Session) error {
 	if s.drives, err = c.takeOverDrives(ctx, se); err != nil {
 		return err
 	}
-	m, err := c.node.Adopt(ctx, node.Spec{
-		ID: s.id, Image: img, Layers: s.layers, Drives: s.nodeDrives(), VCPUs: se.VCPUs, MemoryBytes: int64(se.VCPUs) * api.MemoryPerVCPU << 20,
-		DiskBytes: c.cfg.Limits.DiskBytes, Policy: policy, Identity: identity(se),
-	}, se.Machine)
+	m, err := c.node.Adopt(ctx, s.machineSpec(se, policy), se.Machine)
 	if err != nil {
 		return err
 	}
